@@ -25,6 +25,13 @@ def one_in(number: int, *axes: Iterable[Any]) -> list[Any]:
     ]
 
 
+def soon(chosen: Iterable[Any], items: Iterable[Any]) -> list[Any]:
+    """``items`` for ``parametrize``, where it matters which: ``make test`` runs those ``chosen``, the others
+    are marked nightly."""
+    kept = list(chosen)
+    return [pytest.param(item, marks=() if item in kept else pytest.mark.nightly) for item in items]
+
+
 def spaced(items: Sequence[Item], count: int) -> Sequence[Item]:
     """``count`` of the items, at equal distances, the first and the last among them; all if there are
     fewer."""

@@ -247,6 +247,7 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
     return dict(found)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("addition", ADDITIONS, ids=lambda addition: addition.row)
 def test_what_is_added_works_and_touches_as_many_files_as_contributing_says(
     addition: Addition, answers: dict[str, object]

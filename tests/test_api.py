@@ -15,6 +15,7 @@ import torch
 import nbcompile
 from nbcompile.errors import OptionError
 from tests.compiler.capture.helpers import cell, compiled
+from tests.nightly import few
 
 
 class Small(torch.nn.Module):
@@ -40,6 +41,7 @@ def test_public_names() -> None:
         nbcompile.nothing_like_it
 
 
+@few(1)
 @pytest.mark.parametrize("backend", ["nbcompile", "eager"])
 def test_twenty_variants_of_one_function_all_compile(backend: str) -> None:
     def f(x, scale):

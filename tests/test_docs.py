@@ -17,14 +17,11 @@ from typing import Any
 import pytest
 
 from tests.from_scripts import load
-from tests.nightly import few
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.rglob("*.md"))
 DOCUMENTS = [*PAGES, ROOT / "README.md"]
-# Over ten seconds each: they start processes, or take times.
-LONG = {"several-machines", "watch-in-ci", "quick-start", "compare-backends", "sweep", "export"}
 ELSEWHERE = {"bench"}  # tests/test_package.py runs it
 
 
@@ -38,11 +35,11 @@ def _named(page: Path) -> str:
 # -- code -----------------------------------------------------------------------------------------------
 
 
-@few(1)
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "page",
     [
-        pytest.param(page, id=_named(page), marks=[pytest.mark.nightly] if page.stem in LONG else [])
+        pytest.param(page, id=_named(page))
         for page in PAGES
         if page.stem not in ELSEWHERE and docs_run.blocks(page.read_text(encoding="utf-8"))
     ],
@@ -203,6 +200,7 @@ def test_generated_texts_say_something_and_are_asked_for(name: str) -> None:
     assert any(f"<!-- generated: {name} -->" in page.read_text(encoding="utf-8") for page in PAGES)
 
 
+@pytest.mark.nightly
 def test_generated_tables_have_all_there_is() -> None:
     from nbcompile.backends import registry
     from nbcompile.compiler.fuse.legality import COST

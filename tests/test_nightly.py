@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.nightly import soon
+
 ROOT = Path(__file__).resolve().parent.parent
 TESTS = """
 import pytest
@@ -45,3 +47,8 @@ def test_few_of_many_and_each_value_among_them(tmp_path: Path) -> None:
     assert {name[10] for name in many} == set("abc") and {name[12] for name in many} == set("012")
     assert len(many) == 3 and by_day == collected(tmp_path)
     assert len(by_day) == 3 + 2 + 2 + 1 and len(by_night) == 9 + 2 + 4 + 1
+
+
+def test_those_that_are_chosen_run_by_day() -> None:
+    by_night = {str(each.values[0]): bool(each.marks) for each in soon("b", "abc")}
+    assert by_night == {"a": True, "b": False, "c": True}

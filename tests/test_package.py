@@ -124,6 +124,7 @@ def test_ci_runs_make_test() -> None:
         assert subprocess.run(["bash", "-n", str(path)], check=False).returncode == 0
 
 
+@pytest.mark.nightly
 def test_plain_python_example_in_the_readme_runs() -> None:
     (code,) = re.findall(r"```python\n(import torch\n.*?)```", (ROOT / "README.md").read_text(), re.S)
     run = subprocess.run([sys.executable, "-c", code], cwd="/", capture_output=True, text=True, check=False)
@@ -180,6 +181,7 @@ def test_readme_table() -> None:
 # -- notebooks --------------------------------------------------------------------------------
 
 
+@pytest.mark.nightly
 def test_demo_writes_a_notebook_and_a_page(tmp_path: Path) -> None:
     source = tmp_path / "small.ipynb"
     cells = [nbformat.v4.new_markdown_cell("# Title"), nbformat.v4.new_code_cell("print(6 * 7)")]
@@ -194,6 +196,7 @@ def test_demo_writes_a_notebook_and_a_page(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.nightly
 def test_demo_says_which_cell_failed_and_keeps_what_ran(tmp_path: Path) -> None:
     source = tmp_path / "small.ipynb"
     cells = [nbformat.v4.new_code_cell(code) for code in ("print('ran')", "1 / 0", "print('not reached')")]

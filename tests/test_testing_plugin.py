@@ -142,6 +142,7 @@ def test_pytest_shows_what_is_wrong_and_not_our_frames(pytester: pytest.Pytester
     outcome.stdout.no_fnmatch_line("*nbcompile/testing.py*")
 
 
+@pytest.mark.nightly
 def test_it_is_there_without_pytest() -> None:
     """Notebook 13 asserts with it, where `nbcompile[jupyter]` alone is installed."""
     code = (

@@ -84,6 +84,7 @@ def test_what_is_inside_plotly_is_of_the_version_that_is_installed() -> None:
     assert all(each["text"] and each["licence"] for each in parts["parts"])
 
 
+@pytest.mark.nightly
 def test_the_sdist_makes_the_same_wheel(wheel: Path, tmp_path: Path) -> None:
     """The sources are complete, and a build depends on nothing else: not the folder, the day, the umask."""
     hatchling = [sys.executable, "-m", "hatchling", "build"]
@@ -161,6 +162,7 @@ def test_versions_agree(wheel: Path) -> None:
     assert version == package["version"] == lock["version"] == metadata.version("nbcompile")
 
 
+@pytest.mark.nightly
 def test_jupyterlab_finds_the_extension_where_only_the_wheel_is(wheel: Path, tmp_path: Path) -> None:
     """An empty environment that borrows this one's JupyterLab; neither Node nor torch is installed for it."""
     home = tmp_path / "environment"

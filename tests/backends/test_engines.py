@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from nbcompile.api import compile as nb_compile
 from nbcompile.record.compilation import Graph
 from tests.backends.engines import ENGINES, bench_programs, in_a_cell, run
-from tests.nightly import few
+from tests.nightly import few, soon
 
 engines = pytest.mark.parametrize("backend", ENGINES)
 TWELVE = [program.name for program in bench_programs().TWELVE]
@@ -93,8 +93,7 @@ def test_parameters_changed_in_place_are_seen(backend: str) -> None:
     assert compiled.ran_compiled
 
 
-@few(1)
-@engines
+@pytest.mark.parametrize("backend", soon(["openvino"], ENGINES))
 def test_gradients(backend: str) -> None:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(4, 6), nn.LayerNorm(6), nn.GELU(), nn.BatchNorm1d(6), nn.Linear(6, 3))
@@ -110,8 +109,7 @@ def test_gradients(backend: str) -> None:
     assert {"g0.joint", "g0.bw", "g0.bw.fused"} <= {graph.id for graph in compiled.compilation.graphs}
 
 
-@few(1)
-@engines
+@pytest.mark.parametrize("backend", soon(["openvino"], ENGINES))
 def test_sizes_that_change(backend: str) -> None:
     def f(x: Tensor) -> Tensor:
         return torch.softmax(x * x.shape[0], -1)

@@ -36,6 +36,7 @@ def test_wrong_options(options: dict[str, object], message: str) -> None:
         resolve("onnxrt", options=options)
 
 
+@pytest.mark.nightly
 def test_float64_is_float64() -> None:
     x = torch.randn(3, 3, dtype=torch.float64)
     got, compiled = run("onnxrt", lambda x: (x @ x).tanh(), x)

@@ -9,6 +9,7 @@ from torch.nn import functional as F
 from nbcompile.backends.registry import resolve
 from nbcompile.errors import OptionError
 from tests.backends.engines import in_a_cell, run
+from tests.nightly import few
 
 
 @pytest.mark.parametrize(
@@ -43,6 +44,7 @@ def test_where_the_importer_fails_is_named() -> None:
     assert compiled.compilation.notes[0].startswith("line 3: ")
 
 
+@few(3)
 @pytest.mark.parametrize(
     "shapes",
     [

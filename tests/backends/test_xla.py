@@ -42,6 +42,7 @@ def gradients(run: Any, module: nn.Module, x: torch.Tensor) -> list[torch.Tensor
     return [y.detach(), x.grad, *(p.grad.clone() for p in module.parameters())]
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_a_transformer_trains() -> None:
     torch.manual_seed(0)
@@ -169,7 +170,7 @@ def test_results_own_their_memory() -> None:
     assert torch.equal(x, torch.zeros(2, 3))
 
 
-@few(4)
+@few(2)
 @pytest.mark.parametrize(
     "change",
     [

@@ -55,6 +55,7 @@ def test_a_cell_without_tensors_takes_two_lines(lab: Server, page: Page) -> None
     expect(place.locator(".nbc-verdict")).to_contain_text("print runs in Python")
 
 
+@pytest.mark.nightly
 def test_it_stays_open_says_what_changed_and_steps_back(lab: Server, page: Page) -> None:
     place = ran(lab, page, CELL)
     expect(place.locator(".nbc-because")).to_have_count(0)

@@ -12,7 +12,6 @@ from playwright.sync_api import Locator, Page, expect
 from nbcompile.record.compilation import Compilation
 from tests.browser.looking import OnDisk
 from tests.browser.looks import both_themes
-from tests.nightly import few
 from tests.view import fixtures
 
 FIXTURE = Path(__file__).parents[2] / "labextension" / "tests" / "fixtures" / "walk.json"
@@ -33,7 +32,7 @@ def capture(page: Page) -> Locator:
     return page.locator(".nbc-capture")
 
 
-@few(1)
+@pytest.mark.nightly
 @both_themes
 @pytest.mark.parametrize("width", [1400, 700])
 def test_a_walk_is_stepped(page: Page, tmp_path: Path, record: Compilation, theme: str, width: int) -> None:

@@ -60,6 +60,7 @@ def title(box: Locator) -> tuple[float, float]:
     return frame["x"] + 40, frame["y"] + 8
 
 
+@pytest.mark.nightly
 def test_a_line_lights_its_kernels_and_a_kernel_its_lines(disk: OnDisk) -> None:
     record = real_modules()
     links = Links(record)
@@ -108,6 +109,7 @@ def test_colours_move_nothing_and_say_values(disk: OnDisk) -> None:
     assert places(page) == before
 
 
+@pytest.mark.nightly
 def test_a_search_opens_what_holds_its_find(disk: OnDisk) -> None:
     page = opened(disk, real_modules())
     page.get_by_label("collapse all").click()
@@ -143,6 +145,7 @@ def test_the_wheel_is_the_pages_until_the_graph_is_entered(disk: OnDisk) -> None
     assert page.evaluate("scrollY") == stood
 
 
+@pytest.mark.nightly
 def test_by_keyboard_along_edges_to_a_pin(disk: OnDisk) -> None:
     page = opened(disk, real_modules())
     page.locator(".nbc-graph-picture").focus()
@@ -197,6 +200,7 @@ def test_thousands_of_boxes_are_a_canvas_with_the_same_links(disk: OnDisk) -> No
     page.locator(".nbc-graph-svg").wait_for()
 
 
+@pytest.mark.nightly
 def test_a_record_without_drawings_shows_the_text(disk: OnDisk) -> None:
     page = disk.open_payload(fixtures.transformer().to_dict())
     words = page.locator(".nbc-graph-undrawn").inner_text()

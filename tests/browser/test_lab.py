@@ -15,7 +15,7 @@ from playwright.sync_api import Locator, Page, expect
 
 from tests.browser.jupyter import ROOT, Server
 from tests.browser.looks import both_themes
-from tests.nightly import few
+from tests.nightly import soon
 
 SETUP = "import torch\nx = torch.randn(64, 64)"
 BODY = "y = torch.softmax(x, -1) * 2\nprint(float(y[0, 0]))\nz = y.sin() + 1\nz.sum()"
@@ -97,8 +97,7 @@ def test_a_saved_notebook_opens_with_no_kernel(
     expect(explorer).to_contain_text("no kernel: run the notebook's kernel and this cell again")
 
 
-@few(1)
-@pytest.mark.parametrize("application", ["lab", "notebook"])
+@pytest.mark.parametrize("application", soon(["lab"], ["lab", "notebook"]))
 def test_explorer_and_editor_light_each_other(
     application: str, page: Page, compiled: list[nbformat.NotebookNode], request: pytest.FixtureRequest
 ) -> None:

@@ -18,8 +18,8 @@ from nbcompile.record.packed import pack
 from nbcompile.record.provenance import Links
 from nbcompile.view.facts.facts import calls_of
 from tests.browser.looking import OnDisk, press_everything
-from tests.browser.looks import both_themes, wide_and_narrow
-from tests.nightly import few
+from tests.browser.looks import both_themes
+from tests.nightly import few, soon
 from tests.view import fixtures
 from tests.view.fixtures_hostile import hostile, poisoned
 from tests.view.fixtures_real import real
@@ -46,9 +46,8 @@ def message(page: Page) -> str:
 # -- what it shows ----------------------------------------------------------------------------------
 
 
-@few(1)
-@both_themes
-@wide_and_narrow
+@pytest.mark.parametrize("theme", soon(["dark"], ["light", "dark"]))
+@pytest.mark.parametrize("width", soon([1180], [1180, 420]))
 def test_it_opens_from_disk_in_any_look(disk: OnDisk, theme: str, width: int) -> None:
     page = disk.open(fixtures.transformer())
     assert "2.3× faster than eager" in page.inner_text(".nbc-verdict")
@@ -62,8 +61,9 @@ def test_it_opens_from_disk_in_any_look(disk: OnDisk, theme: str, width: int) ->
     disk.assert_nothing_happened()
 
 
-@few(1)
-@pytest.mark.parametrize("make", [real, fixtures.transformer, fixtures.with_break])
+@pytest.mark.parametrize(
+    "make", soon([fixtures.with_break], [real, fixtures.transformer, fixtures.with_break])
+)
 def test_a_line_lights_what_came_from_it_and_a_kernel_its_lines(
     make: Callable[[], Compilation], disk: OnDisk
 ) -> None:
@@ -102,6 +102,7 @@ def _count(record: Compilation) -> int:
     return len(record.cell.source.rstrip("\n").split("\n"))
 
 
+@pytest.mark.nightly
 def test_the_keyboard_reaches_it_all(disk: OnDisk) -> None:
     record = fixtures.transformer()
     page = disk.open(record)
@@ -129,6 +130,7 @@ def test_the_keyboard_reaches_it_all(disk: OnDisk) -> None:
     assert line.get_attribute("aria-pressed") == "false"
 
 
+@pytest.mark.nightly
 def test_arrows_move_through_the_panels(disk: OnDisk) -> None:
     page = disk.open(fixtures.transformer())
     tabs = page.locator("[role=tablist][aria-label=details] [role=tab]")
@@ -269,7 +271,7 @@ def _nine_peers(values: dict[str, Any]) -> None:
     values["peers"] = [{"id": f"x{number}"} for number in range(9)]
 
 
-@few(1)
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("change", "said"),
     [(_wrong_span, "graphs.0.nodes.3.spans.0.line"), (_nine_peers, "more than 8 items")],
@@ -282,7 +284,7 @@ def test_a_damaged_record_is_told(change: Callable[[dict[str, Any]], None], said
     disk.assert_nothing_happened()
 
 
-@few(1)
+@pytest.mark.nightly
 @pytest.mark.parametrize("cut", [slice(1, None), slice(0, 4000)], ids=["its start", "its end"])
 def test_a_packed_record_without_a_part_is_told(cut: slice, disk: OnDisk) -> None:
     payload = view.payload(fixtures.transformer())
@@ -302,6 +304,7 @@ def test_a_circle_of_origins_ends(disk: OnDisk) -> None:
     disk.assert_nothing_happened()
 
 
+@pytest.mark.nightly
 def test_a_span_over_billions_of_lines_is_cut(disk: OnDisk) -> None:
     values = view.whole(fixtures.transformer())
     for node in _nodes(values):

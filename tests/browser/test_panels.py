@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from tests.browser.jupyter import Server
 from tests.browser.looking import OnDisk
 from tests.browser.looks import both_themes
-from tests.nightly import few
 from tests.view import fixtures, fixtures_gpu
 
 CELL = "%%compile --no-bench\np = torch.softmax(x, -1)\nz = p.sin() * 2\nz.sum(-1)"
@@ -21,6 +21,7 @@ def panel(explorer: Locator, name: str) -> Locator:
     return explorer.get_by_role("tabpanel")
 
 
+@pytest.mark.nightly
 def test_play_and_compare_with_a_live_kernel(lab: Server, page: Page) -> None:
     path = lab.write("play.ipynb", "%load_ext nbcompile\nimport torch\nx = torch.randn(64, 96)", CELL)
     lab.open(page, path.name)
@@ -58,7 +59,7 @@ def test_play_and_compare_with_a_live_kernel(lab: Server, page: Page) -> None:
     lab.idle(page)
 
 
-@few(1)
+@pytest.mark.nightly
 @both_themes
 def test_charts_of_a_file_from_disk(page: Page, tmp_path: Path, theme: str) -> None:
     disk = OnDisk(page, tmp_path)
@@ -75,6 +76,7 @@ def test_charts_of_a_file_from_disk(page: Page, tmp_path: Path, theme: str) -> N
     disk.assert_nothing_happened()
 
 
+@pytest.mark.nightly
 def test_a_point_under_the_roof_and_its_row_light_each_other(page: Page, tmp_path: Path) -> None:
     disk = OnDisk(page, tmp_path)
     timing = panel(disk.open(fixtures_gpu.many(6, measured=True)).locator(".nbc"), "Timing")

@@ -7,10 +7,9 @@ from playwright.sync_api import Page
 
 from tests.browser.jupyter import ROOT
 from tests.browser.looks import both_themes
-from tests.nightly import few
 
 
-@few(1)
+@pytest.mark.nightly
 @both_themes
 @pytest.mark.parametrize("application", ["lab", "notebook"])
 def test_a_notebook_runs_and_is_saved(

@@ -52,7 +52,7 @@ def test_a_page_that_escapes_nothing_is_noticed(
     assert any("onerror" in fault or "happened" in fault for fault in faults)
 
 
-@few(1)
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "script",
     [

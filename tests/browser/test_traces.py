@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 from playwright.sync_api import Page
 
 import nbcompile
@@ -33,6 +34,7 @@ def show(page: Page, folder: Path, records: list[str]) -> OnDisk:
     return disk
 
 
+@pytest.mark.nightly
 @both_themes
 def test_the_index_stands_above_the_explorers(page: Page, tmp_path: Path) -> None:
     failed = {"fail_type": "Unsupported", "fail_reason": "a call"}

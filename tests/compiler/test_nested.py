@@ -59,7 +59,7 @@ def compiled(function: Callable[..., Any], **options: Any) -> Any:
     return nbcompile.compile(function, options={"cache": False, **options})
 
 
-@few(4)
+@few(2)
 @pytest.mark.parametrize("target", ["cpu", "interpret"])
 @pytest.mark.parametrize("sign", [1, -1])
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_a_body_is_given_other_strides_or_sizes_than_it_was_traced_with() -> Non
     assert torch.equal(body(wide), wide + 100) and len(seen) == 1
 
 
-@few(1)
+@pytest.mark.nightly
 @pytest.mark.parametrize("target", ["cpu", "interpret"])
 def test_the_gradient_of_what_a_scan_carries_may_share_its_elements(target: str) -> None:
     """That of a sum is one number, expanded; from the second step on, memory is given."""

@@ -148,11 +148,13 @@ def test_aten_stays_where_it_is_faster():
     ]
 
 
+@pytest.mark.nightly
 def test_a_difference_within_the_noise_changes_nothing():
     _, source, _ = chosen(Clock({"aten": 400e-6, "persistent": 396e-6}))
     assert "addmm_out" in source.wrapper
 
 
+@pytest.mark.nightly
 def test_a_product_without_an_epilogue_is_measured_too():
     recorder, source, _ = chosen(
         Clock({"aten": 4e-4, "product;": 3e-4}), fn=lambda x, w, b: torch.mm(x, w.t())
@@ -161,6 +163,7 @@ def test_a_product_without_an_epilogue_is_measured_too():
     assert recorder.parts(AutotuneChoice)[0].candidate == "aten.mm"
 
 
+@pytest.mark.nightly
 def test_what_is_known_is_not_measured_again():
     clock = Clock({"aten": 412e-6, "persistent": 371e-6})
     first, source, _ = chosen(clock)

@@ -139,7 +139,7 @@ def test_a_refusal_for_want_of_room_is_not_remembered() -> None:
     assert is_lasting(lasting) and not is_lasting(passing)
 
 
-@few(1)
+@pytest.mark.nightly
 @pytest.mark.parametrize("overwrites", [False, True])
 def test_what_triton_refuses_costs_its_node(monkeypatch: pytest.MonkeyPatch, overwrites: bool) -> None:
     pytest.importorskip("triton")

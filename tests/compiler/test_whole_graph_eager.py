@@ -17,6 +17,7 @@ import torch
 import nbcompile
 from nbcompile import errors
 from nbcompile.compiler.lower.registry import registry
+from tests.nightly import few
 
 Tensor = torch.Tensor
 COMPILER = Path(nbcompile.__file__).parent / "compiler"
@@ -165,6 +166,7 @@ ERRORS = [
 ]  # fmt: skip
 
 
+@few(4)
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
 def test_what_a_lowering_raises_costs_its_node(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
     torch._dynamo.reset()

@@ -35,7 +35,7 @@ from tests.compiler.codegen.triton_running import (  # fmt: skip
 from tests.golden.checking import check
 from tests.golden.every_triton_program import GPU_PROGRAMS
 from tests.golden.triton_programs import GpuProgram
-from tests.nightly import few
+from tests.nightly import few, soon
 
 FOLDER = Path(__file__).parent / "triton"
 SCHEDULES = {
@@ -47,6 +47,9 @@ SCHEDULES = {
     "scatter into a small table", "scatter by listed rows", "scatter by listed axes",
     "scan, persistent rows", "scan, looped rows", "scan, split rows",
 }  # fmt: skip
+
+QUICK = [program for program in GPU_PROGRAMS if program.name != "scan_split_columns"]
+"""Those whose small size takes the interpreter no ten seconds."""
 
 each_program = pytest.mark.parametrize("program", GPU_PROGRAMS, ids=lambda program: program.name)
 
@@ -77,7 +80,7 @@ def printed(program: GpuProgram) -> tuple[str, KernelSource]:
 
 
 @few(5)
-@each_program
+@pytest.mark.parametrize("program", soon(QUICK, GPU_PROGRAMS), ids=lambda program: program.name)
 def test_numbers(program: GpuProgram) -> None:
     if program.small is None:
         pytest.skip("too large to run: its text is checked below")

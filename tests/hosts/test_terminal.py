@@ -49,6 +49,7 @@ def in_a_terminal(tmp_path: Path, *arguments: str, **environment: str) -> str:
     return said.decode().replace("\r\n", "\n")
 
 
+@pytest.mark.nightly
 def test_a_terminal_gets_text_in_colours(tmp_path: Path) -> None:
     said = in_a_terminal(tmp_path)
     plain = re.sub(r"\x1b\[[\d;]*m", "", said)

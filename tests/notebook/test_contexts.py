@@ -22,6 +22,7 @@ from nbcompile.record.compilation import Compilation
 from nbcompile.traces.trace import Trace
 from nbcompile.view.facts.facts import verdict
 from nbcompile.view.text import to_text
+from tests.nightly import few
 from tests.notebook.conftest import Notebook
 
 SETUP = """
@@ -53,6 +54,7 @@ def fates(record: Compilation) -> list[tuple[int, str, str]]:
 OWN = "compiled by its own torch.compile"
 
 
+@few(4)
 @pytest.mark.parametrize(
     ("made", "said", "asked"),
     [
@@ -209,6 +211,7 @@ _SHAPES = "batches = [torch.ones(n, 3) for n in range(2, 32)]\ndef f(t): return 
 _LOOP = "for a in batches:\n    y = f(a)"
 
 
+@few(2)
 @pytest.mark.usefixtures("logs")
 @pytest.mark.parametrize(
     ("asked", "printed", "not_printed"),

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.nightly import few
 from tests.notebook.conftest import Notebook
 
 SETUP = """
@@ -42,6 +43,7 @@ def test_a_call_is_exported_with_the_names_of_its_inputs(
     assert asked["dynamic"] == {"a": {0: ("batch", 2, 64), 1: "n"}}
 
 
+@few(3)
 @pytest.mark.parametrize(
     ("line", "says"),
     [

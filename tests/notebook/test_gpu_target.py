@@ -10,6 +10,7 @@ import torch
 from nbcompile import view
 from nbcompile.options import Options
 from nbcompile.record.compilation import Compilation
+from tests.nightly import few
 from tests.notebook.conftest import Notebook
 
 pytest.importorskip("triton")
@@ -79,6 +80,7 @@ def test_completion(notebook: Notebook, text: str, offered: str) -> None:
     assert any(offered.endswith(match) and offered.startswith(word) for match in matches), matches
 
 
+@few(1)
 @pytest.mark.parametrize(
     ("target", "chip", "last"),
     [("cuda:90", "NVIDIA H100 SXM", "ptx"), ("hip:gfx942", "AMD MI300X", "amdgcn")],

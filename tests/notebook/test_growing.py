@@ -51,6 +51,7 @@ def test_it_is_there_at_once_then_with_our_times_then_with_all(
     assert len({each[MIME]["id"] for each in shown}) == 1, "one record, so that what is chosen in it stays"
 
 
+@pytest.mark.nightly
 def test_the_same_cell_again_compiles_nothing_for_its_peers(
     notebook: Notebook, shown: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -95,6 +96,7 @@ def test_what_was_timed_before_an_interrupt_stays(
     assert not outcome.error
 
 
+@pytest.mark.nightly
 def test_what_a_cell_calls_is_part_of_what_it_is(notebook: Notebook, shown: list[dict[str, Any]]) -> None:
     """A function that is defined anew often lies where the old one did."""
     line = "%%compile --compare eager,nbcompile,aot_eager\ny = g(x).sin()"

@@ -42,6 +42,7 @@ def test_every_control_changes_what_is_compiled() -> None:
     assert [outcome.status for outcome in found.outcomes.values()] == ["ok"] * 5
 
 
+@pytest.mark.nightly
 def test_what_was_chosen_before_is_there_at_once() -> None:
     found = interaction()
     first = found.record
@@ -62,6 +63,7 @@ def test_the_button_measures_again_and_by_hand_only_it_does() -> None:
     assert found.record is not first and len(found.outcomes) == 1
 
 
+@pytest.mark.nightly
 def test_what_fails_says_so_and_the_controls_go_on() -> None:
     def picky(x: torch.Tensor) -> torch.Tensor:
         if x.dtype == torch.float64:

@@ -159,6 +159,7 @@ def test_under_another_backend_one_sentence_says_where_to_look(notebook: Noteboo
     assert told in to_text(record).replace("\n      ", " ")
 
 
+@pytest.mark.nightly
 def test_the_next_run_says_what_changed(notebook: Notebook) -> None:
     notebook.fresh(SETUP)
     for body in ("y = jax.jit(jnp.tanh)(x)", "y = jax.jit(lambda v: jnp.tanh(v) @ w)(x)"):

@@ -17,7 +17,7 @@ from nbcompile.record.compilation import Compilation
 pytest.importorskip("jax", reason="pip install jax")
 pytest.importorskip("IPython")
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.nightly]
 
 SCRIPT = """
 import json, sys

@@ -149,6 +149,7 @@ def test_an_interrupt_in_a_loop_leaves_whole_steps(kernel: Kernel) -> None:
     assert kernel.value("torch.equal(y, z * 2)") == "True"
 
 
+@pytest.mark.nightly
 def test_an_interrupt_while_measuring_keeps_what_the_cell_did(kernel: Kernel, tmp_path: Path) -> None:
     sign = tmp_path / "measuring"
     kernel.run(DATA + SLOW_AGAIN.replace("{sign!r}", repr(str(sign))))

@@ -15,6 +15,7 @@ from nbcompile.notebook.arguments import split_expression
 from nbcompile.record.compilation import Compilation
 from nbcompile.settings import CompileSettings
 from nbcompile.view.facts.facts import verdict
+from tests.nightly import few
 from tests.notebook.conftest import Notebook
 
 EAGER = "--backend eager --no-bench"
@@ -82,6 +83,7 @@ def test_parts_of_a_cell_share_one_record_and_say_what_parted_them(notebook: Not
     assert gap.spans[0].line == 3 and "print" in gap.reason
 
 
+@pytest.mark.nightly
 def test_a_branch_on_data_comes_with_what_to_change(notebook: Notebook) -> None:
     found = record(notebook, EAGER, "y = x + 1\nif y.sum() > 0:\n    y = y * 2\nz = y - 1")
     (gap,) = found.breaks
@@ -142,6 +144,7 @@ def test_a_function_of_the_notebook_is_a_backend(notebook: Notebook) -> None:
     assert [item.contestant for item in notebook.records[-1].measurements if item.steady] == ["eager", "mine"]
 
 
+@pytest.mark.nightly
 def test_a_backend_of_ones_own_is_timed_and_checked_unasked(notebook: Notebook) -> None:
     """One that returns 1.01 times the right numbers does not pass without a word."""
     notebook.fresh(
@@ -379,6 +382,7 @@ def test_the_stored_record_is_whole_whatever_is_shown(notebook: Notebook) -> Non
         assert (name in sent[1]["text/html"]) is (name == "Your cell")
 
 
+@few(2)
 @pytest.mark.parametrize("mode", ["all", "last", "last_expr_or_assign", "none"])
 def test_every_setting_of_what_is_displayed(notebook: Notebook, mode: str) -> None:
     before = notebook.shell.ast_node_interactivity

@@ -31,7 +31,7 @@ KINDS = [
 ]
 
 
-@few(2)
+@few(1)
 @pytest.mark.parametrize("kind", KINDS)
 def test_it_trains_as_eager_does(notebook: Notebook, kind: str) -> None:
     notebook.fresh(SETUP.format(kind=kind))

@@ -70,6 +70,7 @@ def agrees(record: Compilation) -> bool:
     return bool(record.accuracy) and all(row.agrees for row in record.accuracy)
 
 
+@pytest.mark.nightly
 def test_the_controls_say_what_there_is_to_change(player: Player) -> None:
     player.cell()
     found = player.ask("controls")
@@ -84,6 +85,7 @@ def test_the_controls_say_what_there_is_to_change(player: Player) -> None:
     assert not player.ask("controls", record="unheard of")["live"]
 
 
+@pytest.mark.nightly
 def test_a_fusion_toggle_changes_the_kernels_and_not_the_result(player: Player) -> None:
     record = player.cell()
     pairs = pairs_of(record, accepted=True)
@@ -110,6 +112,7 @@ def test_what_only_costs_can_be_forced(player: Player) -> None:
     assert len(apart.kernels) == 2 and not player.ask("controls", record=apart.id)["force_fuse"]
 
 
+@pytest.mark.nightly
 def test_times_are_taken_where_asked_for(player: Player) -> None:
     player.cell()
     record = player.change(bench=True, backend="aot_eager")
@@ -205,7 +208,7 @@ def test_tensors_are_not_kept_alive(player: Player) -> None:
     assert dead() is None
 
 
-@few(4)
+@few(1)
 @pytest.mark.parametrize(
     "params",
     [{"backend": "none"}, {"mode": "fast"}, {"dynamic": "maybe"}, {"no_fuse": "a:b"}, {"no_fuse": [["a"]]},

@@ -62,6 +62,7 @@ def test_labels_are_kept_where_something_names_them(notebook: Notebook) -> None:
         assert len(re.findall(rf"{re.escape(label)}\b", text)) > 1, label
 
 
+@pytest.mark.nightly
 def test_an_edited_kernel_has_its_own(notebook: Notebook) -> None:
     player = Player(notebook)
     record = player.cell("y = x * 2 + 1", "x = torch.randn(30, 40)")

@@ -175,6 +175,7 @@ def test_an_interrupt_cancels_and_changes_nothing(kernel: Kernel) -> None:
     assert well["kind"] == "result"
 
 
+@pytest.mark.nightly
 def test_a_request_from_a_subshell_waits_for_the_main_thread(kernel: Kernel) -> None:
     """JupyterLab sends comms to a thread of their own, while cells run in the main thread."""
     kernel.client.control_channel.send(kernel.client.session.msg("create_subshell_request"))

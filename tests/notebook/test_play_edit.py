@@ -67,6 +67,7 @@ def test_an_edit_that_is_right(editor: Editor) -> None:
     assert torch.equal(torch.get_rng_state(), state)
 
 
+@pytest.mark.nightly
 def test_an_edit_that_is_slower_says_so(editor: Editor) -> None:
     text = editor.changed("{\n", "{\n  for (volatile int k = 0; k < 3000000; k++) {}\n")
     found = editor.edit(text)
@@ -148,6 +149,7 @@ def test_an_edit_that_never_ends(editor: Editor, monkeypatch: pytest.MonkeyPatch
         os.waitpid(child, os.WNOHANG)
 
 
+@pytest.mark.nightly
 def test_a_kernel_of_a_backward_pass(notebook: Notebook) -> None:
     editor = Editor(notebook)
     cell = "loss = (torch.tanh(x * w) * 3).sum()\nloss.backward()"

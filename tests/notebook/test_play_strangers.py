@@ -13,6 +13,7 @@ from IPython.core.interactiveshell import InteractiveShell
 
 from nbcompile.notebook.play.play import SESSION, Plays
 from nbcompile.notebook.play.protocol import Conversation
+from tests.nightly import few
 
 
 def deep(levels: int) -> Any:
@@ -96,6 +97,7 @@ def test_a_change_names_a_backend_that_is_listed_and_imports_nothing(record: str
     assert "antigravity" not in sys.modules
 
 
+@few(4)
 @pytest.mark.parametrize("extent", [10**12, 10**18, "9" * 4_000, float("inf"), -1, 0, "32; import os"])
 def test_a_change_makes_no_tensor_of_any_size(record: str, extent: Any) -> None:
     params = {"record": record, "sizes": {"32": extent}}

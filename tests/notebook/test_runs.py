@@ -51,6 +51,7 @@ def test_an_edited_cell_says_what_changed(notebook: Notebook) -> None:
     assert Compilation.from_json(second.to_json()) == second
 
 
+@pytest.mark.nightly
 def test_the_same_again_says_so_and_another_cell_knows_nothing_of_it(notebook: Notebook) -> None:
     record(notebook, CELL, "a")
     again = record(notebook, CELL, "a")

@@ -187,7 +187,7 @@ ROUNDED = {"train in a function"}
 WHOLE = {"index error at run time", "index error in one part"}
 
 
-@few(14)
+@few(7)
 @pytest.mark.parametrize("name", CELLS)
 def test_a_cell_does_the_same(notebook: Notebook, name: str) -> None:
     backend = "aot_eager" if name in WHOLE else "eager"

@@ -36,6 +36,7 @@ def test_a_bad_sweep_is_one_line_and_nothing_runs(notebook: Notebook, line: str,
     assert "ran" not in outcome.namespace
 
 
+@pytest.mark.nightly
 def test_a_sweep_stands_below_the_record(notebook: Notebook) -> None:
     notebook.fresh(SETUP)
     notebook.shell.run_line_magic("config", "NbCompile.cold = False")

@@ -58,7 +58,7 @@ def _ids(program: Any) -> str:
     return str(program.name)
 
 
-@few(4)
+@few(2)
 @pytest.mark.parametrize("program", programs.PROGRAMS, ids=_ids)
 def test_agrees_with_eager_forward_and_backward(program: Any) -> None:
     fn, args = program.build()
@@ -84,7 +84,7 @@ def test_agrees_with_eager_without_gradients(program: Any) -> None:
     assert [item for item in found if not item.agrees] == []
 
 
-@few(4)
+@few(2)
 @pytest.mark.parametrize("program", programs.BENCHMARKS, ids=_ids)
 def test_benchmarked_programs_agree_with_eager(program: Any) -> None:
     fn, args = program.build(True)

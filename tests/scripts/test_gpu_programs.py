@@ -193,7 +193,7 @@ def test_corpus_script_runs_regions(tmp_path: Path) -> None:
     assert not _records("failure", tmp_path)
 
 
-@few(1)
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("what", "shape", "code"),
     [

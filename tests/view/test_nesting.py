@@ -19,7 +19,6 @@ from nbcompile.record.compilation import Compilation, Graph, Kernel, Node, Span
 from nbcompile.view.drawing.contents import FIRST_SHOWN, MAX_INPUTS
 from nbcompile.view.drawing.nesting import MAX_NODES
 from nbcompile.view.drawing.tree import MAX_CHILDREN, MAX_DEPTH, Box, grouped, module_path
-from tests.nightly import few
 from tests.view import fixtures
 from tests.view.drawn import Group, check, pairs
 
@@ -362,7 +361,7 @@ def many(shape: str, count: int) -> Graph:
     return dataclasses.replace(graph, nodes=nodes)
 
 
-@few(1)
+@pytest.mark.nightly
 @pytest.mark.parametrize("shape", ["modules", "chain", "fan out", "fan in"])
 def test_ten_thousand_nodes_in_about_a_second_and_600_kb(shape: str) -> None:
     graph = many(shape, 10_000)

@@ -151,6 +151,7 @@ def test_show_refuses_what_it_cannot_mean(tmp_path: Path, capsys: pytest.Capture
     assert main(["show", str(tmp_path / "none.json")]) == 2
 
 
+@pytest.mark.nightly
 def test_it_needs_no_torch_and_ends_quietly_where_nobody_reads_on(tmp_path: Path) -> None:
     (tmp_path / "n.ipynb").write_text(notebook(RECORDS * 200))
     code = (

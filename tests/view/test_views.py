@@ -291,6 +291,7 @@ def test_a_thousand_nodes_are_quick_small_and_say_what_is_left_out() -> None:
         assert svg.count("<rect") <= 300
 
 
+@pytest.mark.nightly
 def test_huge_records_stay_below_the_limit() -> None:
     source = "float value = other[i] * 3.0f; // " + "x" * 900 + "\n"
     big = "y" * 2_000_000

@@ -19,7 +19,7 @@ from tests.nightly import few
 ROOT = Path(__file__).parents[2]
 SOURCES = sorted((ROOT / "notebooks").glob("*.py"))
 QUICKEST = 2
-"""So many notebooks are run by ``make test``, all by ``make test-nightly``."""
+"""One of so many notebooks is run by ``make test``, all by ``make test-nightly``."""
 
 notebooks, badges = load("notebooks"), load("badges")
 

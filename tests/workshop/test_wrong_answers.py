@@ -24,13 +24,28 @@ UNMEASURED = {"08-codegen": ["codegen.offset", "codegen.mask"], "14-export": ["e
 """Some of the exercises whose answers are judged without a clock."""
 
 
+SLOW = {
+    "eager.predict", "fusion.speedup", "fusion.overrule", "fusion.inductor", "worth.choose", "others.fewer",
+    "others.pattern", "training.buckets", "training.schedule", "tour.write", "loops.order", "own.rule",
+    "worth.lengths", "export.dims",
+}  # fmt: skip
+"""Judges that measure, or run other compilers, or many programs."""
+
+
 def refused(passed: bool, says: str) -> bool:
     """Whether a judge said in a sentence of its own that an answer is wrong."""
     return not passed and "could not be checked" not in says and says.strip() != ""
 
 
 @few(3)
-@pytest.mark.parametrize("name", [name for source in SOURCES for name in alone(source)])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.nightly if name in SLOW else ())
+        for source in SOURCES
+        for name in alone(source)
+    ],
+)
 def test_an_answer_of_another_kind_is_refused(name: str) -> None:
     """Of exercises whose judge is handed nothing but the answer."""
     for wrong, answer in generic():
@@ -39,11 +54,6 @@ def test_an_answer_of_another_kind_is_refused(name: str) -> None:
 
 
 ANSWERS = {name: answer for source in SOURCES for name, answer in by_themselves(source).items()}
-SLOW = {
-    "eager.predict", "fusion.speedup", "fusion.overrule", "fusion.inductor", "worth.choose", "others.fewer",
-    "others.pattern", "training.buckets", "training.schedule", "tour.write", "loops.order", "own.rule",
-}  # fmt: skip
-"""Judges that measure, or run other compilers, or many programs."""
 
 
 @pytest.mark.parametrize(

@@ -93,6 +93,7 @@ def test_a_fault_of_two_operators_together_is_a_cell_of_two() -> None:
     assert "sin" not in report.cell.text and "cos" not in report.cell.text
 
 
+@pytest.mark.nightly
 def test_our_own_refusal_is_a_crash(monkeypatch: pytest.MonkeyPatch) -> None:
     """What our compiler cannot do runs eagerly, and the report tells of it as of any other crash."""
     from nbcompile.compiler import compile_graph

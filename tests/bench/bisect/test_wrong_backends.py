@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from tests.bench.bisect.wrong_backends import WRONG, Wrong, checked
-from tests.nightly import few
 
 # One of each kind: a wrong value, gradient, view, tuple, special value; found in FX; wrong in backward only.
 SOON = {
@@ -21,7 +20,7 @@ CASES = [
 ]
 
 
-@few(1)
+@pytest.mark.nightly
 @pytest.mark.parametrize("wrong", CASES)
 def test_the_operator_is_named(wrong: Wrong) -> None:
     report, seconds = checked(wrong)

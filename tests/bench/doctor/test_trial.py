@@ -90,6 +90,7 @@ def test_a_larger_batch_is_ranked_by_the_sample() -> None:
     assert batch_of(Patient(net, (torch.ones(4, 4), torch.ones(2, 4)))) == 0
 
 
+@pytest.mark.nightly
 def test_layout_precision_and_optimizer_change_the_copy_only() -> None:
     patient = training()
     before = {name: value.clone() for name, value in patient.fn.state_dict().items()}
@@ -156,6 +157,7 @@ def test_an_interval_needs_no_distribution() -> None:
     assert interval([2.0] * 20)[1:] == (2.0, 2.0)
 
 
+@pytest.mark.nightly
 def test_few_samples_say_nothing() -> None:
     def slow(x: torch.Tensor) -> torch.Tensor:
         import time

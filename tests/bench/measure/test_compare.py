@@ -202,6 +202,7 @@ def test_nothing_runs_where_a_run_would_use_up_an_iterator() -> None:
     assert len(list(batches)) == 2
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_what_the_others_compilers_made_is_kept_beside_ours() -> None:
     def fn(x: torch.Tensor) -> torch.Tensor:

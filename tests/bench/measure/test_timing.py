@@ -97,6 +97,7 @@ def test_quiet_puts_everything_back_on_an_interrupt(capsys: pytest.CaptureFixtur
     assert captured.out == captured.err == ""
 
 
+@pytest.mark.nightly
 def test_quiet_leaves_a_disabled_collector_disabled() -> None:
     gc.disable()
     try:

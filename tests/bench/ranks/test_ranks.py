@@ -164,6 +164,7 @@ def test_a_module_of_torch_itself_is_compiled_too(ranks: Ranks) -> None:
     torch.testing.assert_close(result.shown, names["model"](names["x"]).detach())
 
 
+@pytest.mark.nightly
 def test_a_sharded_module_of_torch_itself_is_compiled_in_its_parts(ranks: Ranks) -> None:
     """FSDP2's hooks, which Dynamo may not look into, parted it, and torch.nn's own parts were left out."""
     torch.manual_seed(0)

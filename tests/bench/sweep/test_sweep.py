@@ -132,6 +132,7 @@ def test_make_inputs_may_make_the_function_too() -> None:
     assert found.rows()[0]["status"] == "failed" and "(function, inputs)" in found.rows()[0]["reason"]
 
 
+@pytest.mark.nightly
 def test_what_fails_says_why() -> None:
     def picky(x: torch.Tensor) -> torch.Tensor:
         if x.shape[0] == 3:

@@ -95,6 +95,7 @@ def test_settings_that_do_not_go_together() -> None:
         sweep(make, {}, isolated=True, compile=print)
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_a_process_of_its_own_is_ended_in_time_and_measures_memory() -> None:
     found = sweep(make_or_die, {"backend": "aot_eager", "n": 14}, isolated=True, timeout=1)

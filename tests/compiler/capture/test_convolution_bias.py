@@ -27,7 +27,7 @@ LAYERS: dict[str, tuple[Any, tuple[int, ...]]] = {
 }
 
 
-@few(8)
+@few(3)
 @pytest.mark.parametrize("name", LAYERS)
 @pytest.mark.parametrize("frozen", [(), ("weight",), ("weight", "input"), ("bias",)], ids="-".join)
 def test_bias_is_added_apart(name: str, frozen: tuple[str, ...]) -> None:

@@ -89,7 +89,7 @@ def gated(x: Tensor) -> Tensor:
     return x
 
 
-@few(2)
+@few(1)
 @pytest.mark.parametrize("function", [every_third, gated])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_an_extent_that_was_one_is_broadcast(
@@ -104,6 +104,7 @@ def test_an_extent_that_was_one_is_broadcast(
         assert run.ran_compiled, run.eager_reason
 
 
+@pytest.mark.nightly
 def test_an_extent_that_a_pool_made_one_is_dropped_as_one() -> None:
     """The extent of what is pooled, ``s // 2``, is 1 by a guard, and was not for who drops extents of 1."""
     torch._dynamo.reset()
@@ -183,6 +184,7 @@ def test_an_extent_that_guards_made_one_is_squeezed() -> None:
     assert run.ran_compiled, run.eager_reason
 
 
+@pytest.mark.nightly
 def test_gradients_twice_of_symbolic_sizes() -> None:
     """Backward is compiled before it runs then; torch would have it that what is saved may be overwritten."""
 

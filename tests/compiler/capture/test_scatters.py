@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 import nbcompile
+from tests.nightly import few
 
 SCATTERS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "select": lambda x, y: torch.select_scatter(x, y, 1, 1),
@@ -18,6 +19,7 @@ SCATTERS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 }
 
 
+@few(3)
 @pytest.mark.parametrize("name", SCATTERS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.complex64], ids=["float", "complex"])
 def test_scatters_into_expanded_tensors(name: str, dtype: torch.dtype) -> None:

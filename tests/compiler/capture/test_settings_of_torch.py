@@ -11,6 +11,7 @@ import torch
 from torch._dynamo import decorators
 
 import nbcompile
+from tests.nightly import few
 
 
 def f(x: torch.Tensor) -> torch.Tensor:
@@ -107,6 +108,7 @@ def test_a_filter_of_guards_around_our_backend(keep: Callable[..., Any]) -> None
     assert len(asked) == 1
 
 
+@few(2)
 @pytest.mark.parametrize("mark", ["mark_dynamic", "maybe_mark_dynamic", "mark_unbacked", "dynamic=True"])
 def test_one_compile_serves_fifty_sizes(mark: str) -> None:
     compiled = nbcompile.compile(f, dynamic=True if mark == "dynamic=True" else None)

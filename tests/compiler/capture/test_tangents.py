@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import nbcompile
+from tests.nightly import few
 
 
 def compiled() -> Any:
@@ -15,6 +16,7 @@ def compiled() -> Any:
     return nbcompile.compile(lambda x: x.sin() * 2, options={"cache": False})
 
 
+@few(2)
 @pytest.mark.parametrize("after", [torch.sgn, torch.sign, torch.floor])
 def test_zeros_without_memory_are_a_gradient_like_others(after: object) -> None:
     x = torch.randn(5, requires_grad=True)

@@ -24,7 +24,7 @@ READERS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-@few(4)
+@few(2)
 @pytest.mark.parametrize("interpret", [False, True], ids=["c", "triton"])
 @pytest.mark.parametrize("dtype", [torch.int16, torch.float32])
 @pytest.mark.parametrize("name", READERS)
@@ -38,6 +38,7 @@ def test_the_first_of_equals(name: str, dtype: torch.dtype, interpret: bool) -> 
         assert torch.equal(nbcompile.compile(function, options=options)(x.to(dtype)), function(x.to(dtype)))
 
 
+@few(2)
 @pytest.mark.parametrize(
     "function",
     [

@@ -30,7 +30,7 @@ PROGRAMS = {
 }
 
 
-@few(5)
+@few(3)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_gathered_position_is_checked(name):
     program = PROGRAMS[name]

@@ -61,7 +61,7 @@ CASES = [
 ]
 
 
-@few(6)
+@few(3)
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize(("name", "fn", "bad", "good"), CASES, ids=[case[0] for case in CASES])
 def test_indices_out_of_range(name: str, fn: Program, bad: list[int], good: int, dynamic: bool) -> None:
@@ -108,7 +108,7 @@ SOURCES: dict[str, Callable[[torch.Tensor, torch.Tensor], Any]] = {
 }
 
 
-@few(3)
+@few(2)
 @pytest.mark.parametrize("columns", [8, 3])
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("name", SOURCES)

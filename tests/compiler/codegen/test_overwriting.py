@@ -33,7 +33,7 @@ def swapped(s: torch.Tensor, x: torch.Tensor) -> None:
     x.copy_(x + twice)
 
 
-@few(3)
+@few(2)
 @pytest.mark.parametrize("interpret", [False, True], ids=["c", "triton"])
 @pytest.mark.parametrize(
     ("function", "shape"),
@@ -72,6 +72,7 @@ def test_a_row_added_to_every_row_is_overwritten_after_them() -> None:
     torch.testing.assert_close(ours, expected)
 
 
+@pytest.mark.nightly
 def test_a_compiled_optimizer_does_what_the_optimizer_does() -> None:
     def trained(compiled: bool) -> list[torch.Tensor]:
         torch.manual_seed(0)
@@ -110,6 +111,7 @@ def test_a_number_is_overwritten_after_all_programs_read_it(interpret: bool) -> 
     torch.testing.assert_close(ours, expected)
 
 
+@few(1)
 @pytest.mark.parametrize("interpret", [False, True], ids=["c", "triton"])
 def test_a_row_is_overwritten_after_all_programs_read_it(interpret: bool) -> None:
     if interpret:

@@ -63,7 +63,7 @@ def summed_over_the_rows(x: Tensor, s: Tensor) -> Tensor:
     return found
 
 
-@few(10)
+@few(4)
 @pytest.mark.parametrize("interpret", (False, True), ids=("c", "triton"))
 @pytest.mark.parametrize("width", (33, LONG))
 @pytest.mark.parametrize(

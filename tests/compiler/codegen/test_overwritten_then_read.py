@@ -84,7 +84,7 @@ def check(made: str, update: str, reader: str, **options: object) -> None:
     torch.testing.assert_close(ours, eager, rtol=1e-4, atol=1e-5, msg=lambda text: f"{what}: {text}")
 
 
-@few(4)
+@few(2)
 @pytest.mark.parametrize("reader", READERS)
 def test_a_spread_of_pairs(reader: str) -> None:
     start = list(READERS).index(reader) * FEW

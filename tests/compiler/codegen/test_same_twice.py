@@ -15,7 +15,7 @@ from tests.nightly import few
 C = {"cache": False, "verify": True}
 
 
-@few(4)
+@few(2)
 @pytest.mark.parametrize("options", [C, INTERPRET], ids=["c", "triton"])
 @pytest.mark.parametrize("size", [(8, 3), (3, 8), (5, 130)])
 @pytest.mark.parametrize("transposed", [False, True])

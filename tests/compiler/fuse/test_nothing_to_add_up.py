@@ -6,10 +6,12 @@ import pytest
 import torch
 
 import nbcompile
+from tests.nightly import few
 
 SHAPES = [(64, 0, 2), (3, 0, 2), (64, 0), (64, 2, 0), (2, 0, 64), (0,), (0, 64), (128, 0, 5)]
 
 
+@few(6)
 @pytest.mark.parametrize("target", ["cpu", "interpret"])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_sums_of_nothing(shape: tuple[int, ...], target: str) -> None:

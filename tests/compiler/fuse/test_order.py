@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import nbcompile
+from tests.nightly import few
 
 
 def far_apart(x: Tensor, a: Tensor, b: Tensor) -> tuple[Tensor, ...]:
@@ -47,6 +48,7 @@ PROGRAMS: dict[str, tuple[Callable[..., tuple[Tensor, ...]], Callable[[], tuple[
 }
 
 
+@few(1)
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_programs_that_overwrite(name: str) -> None:

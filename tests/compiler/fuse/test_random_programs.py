@@ -41,7 +41,7 @@ def loops_of(program: LoopProgram) -> list:
     return [item for item in program.statements if hasattr(item, "axes")]
 
 
-@few(4)
+@few(2)
 @pytest.mark.parametrize("seed", [*range(48), 288, 398])
 def test_fused_agrees_with_unfused_interpreted_and_eager(seed: int) -> None:
     function, inputs = random_program(seed)
@@ -67,6 +67,7 @@ def forced_options(loops: LoopProgram, options: Options) -> Options:
     return replace(options, force_fuse=tuple((names[d.producer], names[d.consumer]) for d in pairs))
 
 
+@few(2)
 @pytest.mark.parametrize("seed", [17, 45, 66, 96])
 def test_forced_pairs_change_no_result(seed: int) -> None:
     function, inputs = random_program(seed)

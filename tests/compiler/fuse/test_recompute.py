@@ -10,6 +10,7 @@ import torch.nn.functional as F
 
 import nbcompile
 from tests.compiler.fuse.test_decisions import fuse, ones, refusals
+from tests.nightly import few
 
 Function = Callable[[torch.Tensor], torch.Tensor]
 
@@ -40,6 +41,7 @@ CONSUMERS: list[tuple[str, Function, str]] = [
 ]
 
 
+@few(14)
 @pytest.mark.parametrize("producer", PRODUCERS)
 @pytest.mark.parametrize(
     ("consumer", "worth"), [case[1:] for case in CONSUMERS], ids=[c[0] for c in CONSUMERS]

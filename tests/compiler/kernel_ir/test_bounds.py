@@ -26,6 +26,7 @@ from nbcompile.compiler.lower.aten_to_loops import aten_to_loops
 from nbcompile.compiler.stages import AtenGraph
 from nbcompile.errors import SymbolicSizeError, VerifyError
 from tests.compiler.codegen.running import NO_CACHE
+from tests.nightly import few
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "pad": lambda x: F.pad(x, (1, 2)) * 2,
@@ -84,6 +85,7 @@ def test_kernels_as_they_are_pass(name: str, mode: str) -> None:
     assert found.proved > 1 and not found.checked and not found.wrong
 
 
+@few(13)
 @MODES
 @pytest.mark.parametrize("by", [1, -1])
 @pytest.mark.parametrize("name", sorted(FUNCTIONS.keys() - {"flat"}))
@@ -151,12 +153,14 @@ SPLITS: dict[str, Callable[..., Any]] = {
 }
 
 
+@few(3)
 @pytest.mark.parametrize("name", SPLITS)
 def test_divided_sizes(name: str) -> None:
     found = verify_bounds(fused(SPLITS[name], torch.randn(12, 8), mode="symbolic"))
     assert found.proved > 1 and not found.checked
 
 
+@few(3)
 @pytest.mark.parametrize("name", SPLITS)
 def test_divided_sizes_off_by_one(name: str) -> None:
     program = fused(SPLITS[name], torch.randn(12, 8), mode="symbolic")

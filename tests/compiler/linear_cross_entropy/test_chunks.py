@@ -16,6 +16,7 @@ from nbcompile.compiler.linear_cross_entropy import operator as operators
 from nbcompile.compiler.runtime.gpu import build as triton_build
 from nbcompile.compiler.runtime.interpreter.interpret import interpreted
 from nbcompile.targets import parse
+from tests.nightly import few
 
 ALL = (True, True, True)
 
@@ -168,6 +169,7 @@ def _chunk(rows: int, classes: int, dtype: torch.dtype, seed: int = 0) -> tuple[
 CHUNKS = [(6, 37, 16), (5, 64, 16), (7, 100, 32), (4, 7, 16)]
 
 
+@few(8)
 @pytest.mark.parametrize(("rows", "classes", "block"), CHUNKS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("smoothing", [0.0, 0.2])
@@ -220,6 +222,7 @@ def test_scaling_in_the_interpreter(dtype: torch.dtype, in_place: bool) -> None:
         assert in_place or torch.equal(given, values)
 
 
+@few(1)
 @pytest.mark.parametrize("target", ["cuda:80", "cuda:90", "hip:gfx942"])
 def test_the_kernels_compile(target: str) -> None:
     chip = parse(target)

@@ -24,6 +24,7 @@ from nbcompile.compiler.loop_ir.index import (
     within,
 )
 from nbcompile.compiler.loop_ir.substitution import substitute
+from tests.nightly import few
 
 SIZE_VALUES = (1, 2, 3, 5)
 Tree = tuple[Any, ...]  # ("atom", Axis | Size), ("const", n), ("+" | "-" | "*" | "//" | "%", Tree, Tree)
@@ -87,6 +88,7 @@ def domain(rng: random.Random) -> tuple[list[Axis], list[Size]]:
     return [Axis(name, rng.choice(extents)) for name in "ijk"[: rng.choice([1, 2, 3])]], sizes
 
 
+@few(4)
 @pytest.mark.parametrize("block", range(10))
 def test_random_expressions_keep_their_value(block):
     for seed in range(block * 60, block * 60 + 60):
@@ -125,6 +127,7 @@ def test_bounds_that_are_proved_hold(block):
     assert proved > 5  # or nothing was tested
 
 
+@few(2)
 @pytest.mark.parametrize("block", range(4))
 def test_differences_products_slopes_and_substitution(block):
     for seed in range(block * 10, block * 10 + 10):
@@ -163,6 +166,7 @@ def towards_zero(expr: IndexExpr, point: dict[str, int]) -> int:
     return total
 
 
+@few(2)
 @pytest.mark.parametrize("block", range(4))
 def test_quotients_of_differences_hold_in_generated_code(block):
     """Wherever a numerator is not negative, that may be under a guard only, parts of it may be."""

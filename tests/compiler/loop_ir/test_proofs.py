@@ -20,8 +20,10 @@ from nbcompile.compiler.loop_ir.proofs import (
     within_cases,
 )
 from tests.compiler.loop_ir.test_index import Tree, built, domain, grown, meaning, points
+from tests.nightly import few
 
 
+@few(3)
 @pytest.mark.parametrize("block", range(8))
 def test_what_is_proved_holds(block: int) -> None:
     proved = 0

@@ -48,7 +48,7 @@ def two_parts(x: Tensor, n: Tensor) -> Tensor:
     return x[: number(n)].cos().sum(0) + x[number(n) :].sum(0)
 
 
-@few(3)
+@few(2)
 @pytest.mark.parametrize("function", [up_to, from_there, between, two_parts])
 @pytest.mark.parametrize("dynamic", [None, True])
 def test_a_slice_up_to_a_number_that_data_holds(
@@ -84,7 +84,7 @@ def rows_written(x: Tensor, n: Tensor) -> Tensor:
     return y.sin()
 
 
-@few(3)
+@few(2)
 @pytest.mark.parametrize(
     "function", [up_to, from_there, two_parts, one_row, two_rows, a_row_written, rows_written]
 )
@@ -131,6 +131,7 @@ def at_least_seven(x: Tensor) -> Tensor:
     return torch.cat([x.flatten(), x.new_zeros(max(7, x.shape[0] * 3 - 5))]).cumsum(0)
 
 
+@few(1)
 @pytest.mark.parametrize("function", [diagonal, at_least_seven])
 def test_the_least_and_the_greatest_of_sizes(function: Callable[[Tensor], Tensor]) -> None:
     run = nbcompile.compile(function, dynamic=True, options={"cache": False})
@@ -164,6 +165,7 @@ def two_numbers(x: Tensor) -> Tensor:
     return torch.tensor([x.sum().item(), x.mean().item()]).sin() * 2
 
 
+@few(2)
 @pytest.mark.parametrize("function", [filled, bounded, told, two_numbers])
 def test_a_number_of_the_data_costs_the_node_that_takes_it(function: Callable[[Tensor], Tensor]) -> None:
     run = nbcompile.compile(function, options={"cache": False})
@@ -224,6 +226,7 @@ def test_the_reference_computes_them_too() -> None:
         assert torch.equal(found, given[3:]) and count == max(0, length - 3)
 
 
+@few(2)
 @pytest.mark.parametrize("function", [one_row, two_rows, a_row_written])
 def test_a_place_out_of_range_is_refused(function: Callable[[Tensor, Tensor], Tensor]) -> None:
     run = nbcompile.compile(function, options={"cache": False})
@@ -245,6 +248,7 @@ def test_an_extent_tells_the_one_size_that_it_is_made_of() -> None:
     assert all(told_by(extent) is None for extent in (s + t, s * s, index(5), s // 2, s * t + 1))
 
 
+@few(1)
 @pytest.mark.parametrize("dynamic", [None, True])
 def test_backward_of_another_graphs_result_padded(dynamic: bool | None) -> None:
     def function(x: Tensor) -> tuple[Tensor, Tensor]:

@@ -19,6 +19,7 @@ from nbcompile.options import Options
 from tests.compiler.codegen.running import aten_of
 from tests.compiler.codegen.triton_running import H100
 from tests.compiler.lower.harness import as_list, compare
+from tests.nightly import few
 
 torch.manual_seed(0)
 
@@ -183,6 +184,7 @@ PUTS = {
 }  # fmt: skip
 
 
+@few(10)
 @pytest.mark.parametrize("accumulate", [True, False])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.int32])
 @pytest.mark.parametrize("name", PUTS)

@@ -84,20 +84,20 @@ def _numbers(dtype: torch.dtype, scale: float = 1.0) -> torch.Tensor:
     return (torch.randn(8, 33, generator=torch.Generator().manual_seed(3)) * scale).to(dtype)
 
 
-@few(4)
+@few(2)
 @pytest.mark.parametrize("name", OVERFLOW)
 def test_beyond_the_largest(name: str) -> None:
     _check(lambda x: OVERFLOW[name](x * x * 4e4), _numbers(torch.float16))
 
 
-@few(4)
+@few(2)
 @pytest.mark.parametrize("name", UNDERFLOW)
 def test_what_is_rounded_to_nothing(name: str) -> None:
     _check(lambda x: UNDERFLOW[name](x * 1e-3 * TINY), _numbers(torch.float16))
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-@few(4)
+@few(2)
 @pytest.mark.parametrize("name", EQUALS)
 def test_equal_once_rounded(name: str, dtype: torch.dtype) -> None:
     # of many numbers around 1 most are rounded to the same few, 1 itself among them
@@ -107,7 +107,7 @@ def test_equal_once_rounded(name: str, dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-@few(4)
+@few(2)
 @pytest.mark.parametrize("name", CHOSEN)
 def test_what_is_chosen(name: str, dtype: torch.dtype) -> None:
     _check(lambda x: CHOSEN[name](x).float(), _numbers(dtype))

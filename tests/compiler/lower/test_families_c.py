@@ -23,6 +23,7 @@ from nbcompile.compiler.lower.strides import contiguous_strides
 from nbcompile.compiler.stages import AtenGraph
 from nbcompile.options import Options
 from tests.compiler.lower.harness import call_graph, check_sample, compare, fresh
+from tests.nightly import few
 
 aten = torch.ops.aten
 VIEWS = [
@@ -197,6 +198,7 @@ def traced(function: Callable[..., Any], x: torch.Tensor) -> AtenGraph:
     return AtenGraph("g0.fw", "forward", module, {node.name: node.name for node in module.graph.nodes})
 
 
+@few(6)
 @pytest.mark.parametrize("name", SYMBOLIC)
 def test_symbolic_sizes(name):
     function = SYMBOLIC[name]

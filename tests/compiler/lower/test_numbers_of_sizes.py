@@ -29,7 +29,7 @@ PROGRAMS: dict[str, Function] = {
 }
 
 
-@few(5)
+@few(3)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_numbers_computed_of_sizes(name: str) -> None:
     function = PROGRAMS[name]

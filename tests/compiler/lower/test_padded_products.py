@@ -7,6 +7,7 @@ import torch
 
 import nbcompile
 from nbcompile.compiler.lower import padded_products
+from tests.nightly import few
 
 
 def compiled(function, *inputs):
@@ -21,6 +22,7 @@ def small_ones_too(monkeypatch):
     monkeypatch.setattr(padded_products, "LEAST_WORK", 1)
 
 
+@few(3)
 @pytest.mark.parametrize("width", [13, 16, 65])
 @pytest.mark.parametrize("bias", [False, True])
 def test_numbers_agree(width, bias):

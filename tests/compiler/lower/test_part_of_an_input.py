@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import nbcompile
+from tests.nightly import few
 
 Tensor = torch.Tensor
 
@@ -16,6 +17,7 @@ def flat_half(x: Tensor) -> Tensor:
     return torch.chunk(flat, 2, 0)[1].t()
 
 
+@few(3)
 @pytest.mark.parametrize("dynamic", [True, False])
 @pytest.mark.parametrize("dtype", [torch.bool, torch.int64, torch.float32])
 def test_half_of_a_flattened_input(dtype: torch.dtype, dynamic: bool) -> None:

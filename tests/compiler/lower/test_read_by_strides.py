@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 import nbcompile
+from tests.nightly import few
 
 
 def overwritten(x: Tensor) -> Tensor:
@@ -45,6 +46,7 @@ def broadcast(x: Tensor) -> Tensor:
     return torch.as_strided(made, (6, 2), (2, 1), 0) + 1
 
 
+@few(3)
 @pytest.mark.parametrize("start", [0, 1, 3])
 @pytest.mark.parametrize(
     "function", [overwritten, overwritten_view, a_part_of_what_is_made, written_through, broadcast]

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import nbcompile
+from tests.nightly import few
 
 Tensor = torch.Tensor
 
@@ -28,6 +29,7 @@ REFUSED: dict[str, tuple[Callable[..., Tensor], tuple[Tensor, ...]]] = {
 }
 
 
+@few(5)
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("name", REFUSED)
 def test_it_raises_as_eager_does(name: str, dynamic: bool) -> None:
@@ -86,6 +88,7 @@ CLAMPED = {
 }
 
 
+@few(4)
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.int8])
 @pytest.mark.parametrize("name", CLAMPED)
 def test_a_bound_that_the_type_does_not_hold(name: str, dtype: torch.dtype) -> None:

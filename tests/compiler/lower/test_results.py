@@ -192,7 +192,7 @@ def largest_of_all(x: Tensor) -> Tensor:
     return torch.linalg.vector_norm(torch.lerp(mean, mean, mean) + 0.01, float("inf"), (3, 0, 1, 2))
 
 
-@few(2)
+@few(1)
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("seed", [0, 2])
 def test_halves_are_used_as_they_are_kept_for_backward(seed: int, dtype: torch.dtype) -> None:
@@ -249,6 +249,7 @@ def test_one_of_several_views_by_strides_is_no_copy_in_training(view: Callable[.
     assert storages(shown) == storages([x] * len(shown))
 
 
+@few(1)
 @pytest.mark.parametrize("dynamic", (None, True))
 def test_a_view_of_an_overwritten_input_lies_where_that_input_lies_at_each_call(dynamic: bool | None) -> None:
     def flat(x: Tensor) -> Tensor:
@@ -329,6 +330,7 @@ def detached_first(x: Tensor) -> tuple[Tensor, ...]:
     return y.detach(), y
 
 
+@few(2)
 @pytest.mark.parametrize("function", [detached_beside_views, detached_first])
 @pytest.mark.parametrize("target", ["cpu", "interpret"])
 def test_what_is_detached_takes_no_gradient_from_what_shares_its_memory(function: Any, target: str) -> None:

@@ -60,7 +60,7 @@ def described(found: tuple[Tensor, ...], x: Tensor) -> list[Any]:
     ]  # fmt: skip
 
 
-@few(8)
+@few(3)
 @pytest.mark.parametrize("function", FUNCTIONS)
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("form", ["plain", "gradient", "part", "repeated"])

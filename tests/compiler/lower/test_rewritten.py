@@ -71,7 +71,7 @@ def traced(target: Any, sample: Sample) -> tuple[AtenGraph, list[torch.Tensor], 
     return AtenGraph("g0.fw", "forward", module, ids), inputs, args, kwargs
 
 
-@few(40)
+@few(16)
 @pytest.mark.parametrize("target", SAMPLES, ids=str)
 def test_what_torch_rewrites_becomes_loops(target: Any, nightly: bool) -> None:
     assert rewritten_by_torch(target)

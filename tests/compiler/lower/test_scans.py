@@ -12,6 +12,7 @@ from nbcompile.compiler.lower.aten_to_loops import aten_to_loops
 from nbcompile.compiler.lower.registry import registry
 from nbcompile.options import Options
 from tests.compiler.lower.harness import call_graph, compare, fresh, lower_sample
+from tests.nightly import few
 
 aten = torch.ops.aten
 GPU = Options(target="cuda:90")
@@ -23,6 +24,7 @@ def loops_of(target, *args, options=GPU, **kwargs):
     return verify(aten_to_loops(graph, options)), inputs
 
 
+@few(3)
 @pytest.mark.parametrize("name", ENTRIES)
 def test_loops_agree_with_eager(name):
     for sample in ENTRIES[name].samples:

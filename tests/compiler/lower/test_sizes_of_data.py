@@ -66,7 +66,7 @@ def unique(x: Tensor) -> Tensor:
 FUNCTIONS = [masked_sum, picked, places, two_of_them, normalised, counted, shortened, unique]
 
 
-@few(3)
+@few(2)
 @pytest.mark.parametrize("function", FUNCTIONS)
 @pytest.mark.parametrize("dynamic", [None, True])
 def test_each_call_has_its_own_sizes(function: Callable[[Tensor], Any], dynamic: bool | None) -> None:
@@ -103,7 +103,7 @@ def test_positions_have_64_bits_where_no_guard_keeps_them_in_32(dynamic: bool | 
     assert ("tl.int64" in kernel.sources["triton"]) == bool(dynamic)
 
 
-@few(2)
+@few(1)
 @pytest.mark.parametrize("function", [masked_sum, picked, two_of_them, normalised])
 def test_gradients(function: Callable[[Tensor], Any]) -> None:
     run = nbcompile.compile(function, options={"cache": False})

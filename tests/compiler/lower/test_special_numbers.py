@@ -46,7 +46,7 @@ def on_special_numbers(case: Case) -> Case | None:
     return made if pointwise else None
 
 
-@few(4)
+@few(2)
 @pytest.mark.parametrize(("name",), one_in(80, database()))
 def test_operators_of_torch(name):
     for dtype in (torch.float32, torch.bfloat16):

@@ -30,7 +30,7 @@ def values(tensor: Any) -> Tensor:
     return tensor.values() if tensor.is_nested else tensor  # type: ignore[no-any-return]
 
 
-@few(2)
+@few(1)
 @pytest.mark.parametrize("interpret", [False, True])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_nested_tensors_of_other_lengths(name: str, interpret: bool) -> None:

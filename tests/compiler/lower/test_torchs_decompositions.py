@@ -49,7 +49,7 @@ def test_there_is_something_to_compare():
     assert torch.ops.aten.native_group_norm_backward.default in REWRITES
 
 
-@few(20)
+@few(5)
 @pytest.mark.parametrize("target", REWRITES, ids=str)
 def test_torchs_rewrite_gives_the_same(target):
     entry, rewrite = registry().lowerings[target], REWRITES[target]

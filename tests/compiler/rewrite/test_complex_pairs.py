@@ -78,7 +78,7 @@ def outcome(
     return result, [leaf.grad for leaf in leaves]
 
 
-@few(5)
+@few(2)
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("grad", [False, True])
 @pytest.mark.parametrize("name", [*NATIVE, *OTHERS])
@@ -92,7 +92,7 @@ def test_as_eager(name: str, grad: bool, dynamic: bool) -> None:
         torch.testing.assert_close(one, other)
 
 
-@few(3)
+@few(2)
 @pytest.mark.parametrize("name", NATIVE)
 def test_nothing_falls_back(name: str) -> None:
     function, given = NATIVE[name]
@@ -129,7 +129,7 @@ ON_SPECIAL: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
 }
 
 
-@few(6)
+@few(3)
 @pytest.mark.parametrize("name", ON_SPECIAL)
 def test_special_numbers(name: str) -> None:
     """Infinities, NaN and signs of nothing are those of eager mode, whose rules are its own."""

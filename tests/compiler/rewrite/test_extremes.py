@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 
 import nbcompile
+from tests.nightly import few
 
 Tensor = torch.Tensor
 
@@ -26,6 +27,7 @@ CASES: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
+@few(2)
 @pytest.mark.parametrize("name", CASES)
 def test_some_element_is_the_extreme(name: str) -> None:
     function = CASES[name]

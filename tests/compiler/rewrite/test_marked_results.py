@@ -59,7 +59,7 @@ def sharing(tensors: Sequence[Tensor]) -> list[list[bool]]:
     return [[one == other for one in places] for other in places]
 
 
-@few(8)
+@few(2)
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("grad", [False, True])
 @pytest.mark.parametrize("name", CASES)
@@ -69,7 +69,7 @@ def test_a_result_is_marked_as_eagers_is(name: str, grad: bool, dynamic: bool) -
     agree(run, CASES[name], torch.randn(3, 3, dtype=torch.complex64, requires_grad=grad))
 
 
-@few(12)
+@few(5)
 @pytest.mark.parametrize("interpret", [False, True])
 @pytest.mark.parametrize("grad", [False, True])
 @pytest.mark.parametrize("mark", MARKED)

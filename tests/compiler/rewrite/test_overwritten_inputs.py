@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import nbcompile
+from tests.nightly import few
 
 Tensor = torch.Tensor
 
@@ -25,6 +26,7 @@ def twice(x: Tensor, y: Tensor) -> Tensor:
     return found
 
 
+@few(2)
 @pytest.mark.parametrize("function", [distance, twice])
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_gradients_are_of_the_old_numbers(function: Callable[..., Tensor], dynamic: bool) -> None:

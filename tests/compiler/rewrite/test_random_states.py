@@ -51,7 +51,7 @@ def checkpointed_pair(x: Tensor) -> Tensor:
     return checkpoint(leaking, x, use_reentrant=False) * 2  # type: ignore[no-any-return]
 
 
-@few(6)
+@few(3)
 @pytest.mark.parametrize("function", [dropped, many, checkpointed, checkpointed_pair])
 @pytest.mark.parametrize("grad", [False, True])
 @pytest.mark.parametrize("dynamic", [False, True])

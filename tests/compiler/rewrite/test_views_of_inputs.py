@@ -89,7 +89,7 @@ def turned_twice(x: Tensor, w: Tensor) -> Tensor:
 FUNCTIONS = (turned, turned_twice, expanded, flat, within, shaped, afterwards, part, pieces, chained, like)
 
 
-@few(5)
+@few(3)
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("grad", [False, True])
 @pytest.mark.parametrize("offset", [0, 3])

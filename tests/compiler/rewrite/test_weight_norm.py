@@ -8,6 +8,7 @@ import torch
 import nbcompile
 from nbcompile.compiler.capture.decompositions import decompositions
 from nbcompile.options import Options
+from tests.nightly import few
 
 aten = torch.ops.aten
 
@@ -27,6 +28,7 @@ def test_as_the_kernel(shape, dim, dtype):
         assert one.stride() == two.stride()
 
 
+@few(2)
 @pytest.mark.parametrize("dim", (0, 1, 2))
 def test_compiled(dim):
     gradients = []

@@ -186,6 +186,7 @@ def test_a_torch_without_artifacts_is_said_in_the_record(monkeypatch: pytest.Mon
     artifacts.register.cache_clear()
 
 
+@pytest.mark.nightly
 def test_importing_it_after_torch_is_enough() -> None:
     """Before any are loaded: else torch would refuse all artifacts, Inductor's too."""
     code = (

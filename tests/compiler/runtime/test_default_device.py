@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 import nbcompile
+from tests.nightly import few
 
 
 def pointwise(x: Tensor) -> Tensor:
@@ -28,6 +29,7 @@ def drawn(x: Tensor) -> Tensor:
     return torch.nn.functional.dropout(x, 0.5) + torch.rand(x.shape, device="cpu")
 
 
+@few(3)
 @pytest.mark.parametrize("shape", ((5, 7), (300, 400)), ids=str)
 @pytest.mark.parametrize("function", (pointwise, masked, picked, drawn))
 def test_cpu_tensors_under_another_default(

@@ -14,6 +14,7 @@ from nbcompile.compiler.lower.registry import lowering, registry
 from nbcompile.compiler.runtime import graph_cache
 from nbcompile.compiler.runtime.cache import DiskCache
 from nbcompile.record.compilation import Compilation
+from tests.nightly import few
 
 X = torch.linspace(-2, 2, 24 * 16).reshape(24, 16)
 WEIGHT = torch.nn.Parameter(torch.linspace(0, 1, 16 * 16).reshape(16, 16))
@@ -63,6 +64,7 @@ def test_a_warm_record_equals_the_cold_one_but_for_times(root: Path) -> None:
     assert all(step.milliseconds == 0 for step in warm.passes if step.name in ("lower", "fuse", "codegen"))
 
 
+@pytest.mark.nightly
 def test_a_warm_record_of_a_chip_that_is_not_here_equals_the_cold_one(root: Path) -> None:
     def function(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         rows, named = torch.softmax(x * 2, -1), x[:, 0].long() % 5
@@ -84,6 +86,7 @@ def test_a_warm_record_of_a_chip_that_is_not_here_equals_the_cold_one(root: Path
         assert but_for_times(warm)[name] == value, name
 
 
+@few(1)
 @pytest.mark.parametrize("file", [graph_cache.SOURCE, graph_cache.RECORD])
 def test_a_damaged_entry_is_made_again(root: Path, file: str) -> None:
     first, _, cold = run()

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 import nbcompile
+from tests.nightly import few
 
 RESULTS: dict[str, Callable[[Tensor], Tensor]] = {
     "mean of one": lambda x: x.tan().mean((0,), True),
@@ -21,6 +22,7 @@ RESULTS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
+@few(4)
 @pytest.mark.parametrize("name", RESULTS)
 def test_results_may_be_changed_in_place(name: str) -> None:
     f = RESULTS[name]
@@ -99,6 +101,7 @@ def detached_and_overwritten(x: Tensor) -> tuple[Tensor, ...]:
     return y, shown
 
 
+@few(2)
 @pytest.mark.parametrize("function", [detached_beside, detached_first, detached_and_overwritten])
 def test_what_is_detached_needs_no_gradient_and_tells_of_writes(
     function: Callable[[Tensor], tuple[Tensor, ...]],

@@ -29,6 +29,7 @@ from tests.compiler.codegen.triton_running import (
     titles,
 )
 from tests.compiler.lower.harness import compare
+from tests.nightly import few
 
 BF16 = torch.bfloat16
 SQUARE, ROWS, SUMS = "pointwise, square tiles", "persistent rows", "persistent rows, partial sums over rows"
@@ -231,6 +232,7 @@ def test_what_is_read_twice_stays():
     assert after is before
 
 
+@few(1)
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_in_the_pipeline_and_symbolic_sizes_stay(dynamic):
     options = {"cache": False, "interpret": True, "verify": True, "target": "cuda:90"}

@@ -115,7 +115,7 @@ CASES: dict[str, tuple[Callable[..., Any], list[Any]]] = {
 }
 
 
-@few(4)
+@few(2)
 @pytest.mark.parametrize("name", CASES)
 def test_the_second_process_finds_it(name: str) -> None:
     assert twice(*CASES[name]) == ({NOT_FOUND: 1}, {FOUND: 1})
@@ -191,6 +191,7 @@ def test_symbolic_sizes_keep_their_guards() -> None:
         assert outcomes() == {said: 2}
 
 
+@pytest.mark.nightly
 def test_sizes_that_were_made_numbers_are_guarded() -> None:
     """What is supposed of a size while it is compiled holds for the second process too, or is not kept."""
     function = lambda x: x.reshape(2, -1).flip(0).cumsum(1)
@@ -202,6 +203,7 @@ def test_sizes_that_were_made_numbers_are_guarded() -> None:
             torch.testing.assert_close(run(x), function(x))
 
 
+@pytest.mark.nightly
 def test_a_fresh_process(tmp_path: Path) -> None:
     program = """
 import torch, nbcompile, sys

@@ -47,7 +47,7 @@ def said(function: Callable[..., Any], *inputs: Any, **how: Any) -> dict[str, in
     return compiled(function, inputs, **how)[0]
 
 
-@few(2)
+@few(1)
 @pytest.mark.parametrize(
     "options",
     [
@@ -66,7 +66,7 @@ def test_another_option(options: dict[str, Any]) -> None:
     assert said(points, X) == {FOUND: 1}
 
 
-@few(2)
+@few(1)
 @pytest.mark.parametrize(
     "inputs",
     [
@@ -81,12 +81,14 @@ def test_another_input(inputs: tuple[Tensor, ...]) -> None:
     assert said(points, *inputs) == {FOUND: 1}
 
 
+@pytest.mark.nightly
 def test_another_constant() -> None:
     for number in (2, 3.0):
         assert said(lambda x, number=number: x.sin() * number, X) == {NOT_FOUND: 1}
         assert said(lambda x, number=number: x.sin() * torch.tensor([number] * 4), X) == {NOT_FOUND: 1}
 
 
+@pytest.mark.nightly
 def test_inputs_that_show_one_memory() -> None:
     def overwrites(x: Tensor, y: Tensor) -> Tensor:
         x.mul_(2)
@@ -112,6 +114,7 @@ def test_inputs_that_show_one_memory() -> None:
     assert said(lambda x, y: x.sin() + y, *expanded) == {reason: 1}
 
 
+@pytest.mark.nightly
 def test_another_setting_of_torch() -> None:
     def attends(x: Tensor) -> Tensor:
         return torch.nn.functional.scaled_dot_product_attention(x, x, x)
@@ -128,6 +131,7 @@ def test_another_setting_of_torch() -> None:
     assert said(attends, query) == {FOUND: 1}
 
 
+@few(1)
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_another_dtype_of_autocast(dtype: torch.dtype) -> None:
     def products(x: Tensor) -> Tensor:
@@ -154,6 +158,7 @@ def test_another_c_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     assert said(points, X) == {NOT_FOUND: 1}
 
 
+@pytest.mark.nightly
 def test_other_sizes_at_first() -> None:
     for extent in (4, 7):
         x = torch.ones(extent, 3)
@@ -211,6 +216,7 @@ def shows_a_part(x: Tensor, n: Tensor, w: Tensor) -> Tensor:
     return x[: n.shape[0]]
 
 
+@few(1)
 @pytest.mark.parametrize("grad", [False, True])
 def test_views_that_are_made_after_the_call(grad: bool) -> None:
     """Nothing of that is kept with a graph: found alone, it would show the wrong elements."""
@@ -225,6 +231,7 @@ def copies_before(x: Tensor, w: Tensor) -> Tensor:
     return kept
 
 
+@pytest.mark.nightly
 def test_a_copy_of_what_is_overwritten_is_found_as_it_was_made() -> None:
     gaps = torch.arange(40.0).as_strided((2, 2, 1, 1), (12, 4, 2, 1), 2)
     for _ in range(3):
@@ -260,6 +267,7 @@ def test_an_option_that_wants_the_passes(options: dict[str, Any], reason: str) -
         assert said(points, X, options=options) == looked_for_not(reason)
 
 
+@pytest.mark.nightly
 def test_torchs_switches(monkeypatch: pytest.MonkeyPatch) -> None:
     assert said(points, X) == {NOT_FOUND: 1}
     with torch.compiler.config.patch(force_disable_caches=True):
@@ -325,7 +333,7 @@ def lose_the_library(file: Path) -> None:
         DiskCache.shared().remove(library.parent.name)
 
 
-@few(2)
+@few(1)
 @pytest.mark.parametrize(
     "damage",
     [

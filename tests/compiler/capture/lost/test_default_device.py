@@ -12,6 +12,7 @@ from torch import Tensor, fx
 
 import nbcompile
 from nbcompile.compiler.capture.lost import default_device
+from tests.nightly import few
 
 
 @contextmanager
@@ -34,6 +35,7 @@ def made(x: Tensor) -> tuple[Tensor, ...]:
     )
 
 
+@few(1)
 @pytest.mark.parametrize("default", [torch.device, _set])
 def test_results_are_where_eager_has_them(default: Callable[[str], Any]) -> None:
     torch._dynamo.reset()

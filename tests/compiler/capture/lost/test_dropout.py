@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import nbcompile
+from tests.nightly import few
 
 
 def added(x: Tensor) -> Tensor:
@@ -72,6 +73,7 @@ DROP = torch.nn.Dropout(0.3).eval()
 WRITERS = [added, module, shown, channels, never, by_name, told_to, by_place, given_as_out, of_many]
 
 
+@few(4)
 @pytest.mark.parametrize("function", WRITERS)
 def test_the_argument_is_written_to(function: Callable[[Tensor], Tensor]) -> None:
     torch._dynamo.reset()
@@ -105,6 +107,7 @@ def twice(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return y, z, F.dropout(z, 0.0)
 
 
+@few(2)
 @pytest.mark.parametrize("grad", [False, True])
 @pytest.mark.parametrize("function", [itself, twice])
 def test_results_are_the_same_objects(function: Callable[..., tuple[Tensor, ...]], grad: bool) -> None:

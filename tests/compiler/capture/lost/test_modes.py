@@ -14,6 +14,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import nbcompile
+from tests.nightly import few
 
 REGIONS: dict[str, Callable[[], Any]] = {
     "no_grad": torch.no_grad,
@@ -32,6 +33,7 @@ def _state() -> tuple[Any, ...]:
     )  # fmt: skip
 
 
+@few(3)
 @pytest.mark.parametrize("grad", [True, False], ids=["grad", "no_grad"])
 @pytest.mark.parametrize("region", REGIONS)
 def test_a_graph_that_runs_eagerly_and_raises(region: str, grad: bool) -> None:

@@ -133,7 +133,7 @@ SEQUENCES: list[list[Call]] = [
 ]
 
 
-@few(6)
+@few(3)
 @pytest.mark.parametrize("dynamic", [None, True])
 @pytest.mark.parametrize("sequence", range(len(SEQUENCES)))
 @pytest.mark.parametrize("program", [added, one_shown, other_shown, both_shown])

@@ -56,7 +56,7 @@ def run(function: Program, compiled: bool, dynamic: bool | None) -> tuple[Tensor
     return out.detach(), w.grad, call.eager_reason or ""
 
 
-@few(3)
+@few(2)
 @pytest.mark.parametrize("dynamic", [None, True])
 @pytest.mark.parametrize("function", [base_and_view, view_overwritten_before, views_alone])
 def test_across_a_graph_break(function: Program, dynamic: bool | None) -> None:

@@ -39,7 +39,7 @@ OF_TRUTHS: dict[str, Callable[..., Tensor]] = {
 OF_NUMBERS = {**OF_TRUTHS, "prod": torch.prod, "argmax": torch.argmax, "argmin": torch.argmin}
 
 
-@few(2)
+@few(1)
 @pytest.mark.parametrize("interpret", (False, True), ids=("c", "triton"))
 @pytest.mark.parametrize("expression", (*TRUTHS, *NUMBERS))
 def test_reductions(expression: str, interpret: bool) -> None:
@@ -65,6 +65,7 @@ def sums_of_rows_and_columns(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor, Tens
     return added.sum(0), (added * w).sum((0, 1)), added * 2
 
 
+@few(1)
 @pytest.mark.parametrize("dynamic", (False, True))
 def test_what_each_thread_sums_for_itself_has_room_on_its_stack(dynamic: bool) -> None:
     """Sums that follow the rows of others are arrays on a thread's stack: never large ones, nor ones whose
@@ -93,6 +94,7 @@ def test_a_sum_of_more_than_there_were_at_first_is_as_exact(dim: int | None) -> 
     assert run.ran_compiled, run.eager_reason
 
 
+@few(2)
 @pytest.mark.parametrize("length", [3, 16, 40, 300])
 def test_a_nan_wins_a_rows_maximum_wherever_it_stands(length: int) -> None:
     x = torch.randn(length + 2, length)

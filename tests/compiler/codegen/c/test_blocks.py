@@ -87,7 +87,7 @@ PROGRAMS: dict[str, Callable[[torch.Tensor, torch.Tensor], Any]] = {
 }
 
 
-@few(3)
+@few(1)
 @pytest.mark.parametrize(
     "dtype",
     [

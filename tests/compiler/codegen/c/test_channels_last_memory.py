@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import nbcompile
+from tests.nightly import few
 
 Tensor = torch.Tensor
 
@@ -32,6 +33,7 @@ def kernel(function: Callable[..., Any], *inputs: Tensor) -> str:
     return str(only.sources["c"])
 
 
+@few(3)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("channels", [1, 3, 32])
 def test_a_sum_over_everything_is_one_walk(channels: int, dtype: torch.dtype) -> None:

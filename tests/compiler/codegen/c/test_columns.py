@@ -37,7 +37,7 @@ def test_memory_decides_between_rows_and_columns() -> None:
     assert not is_columns(nests(group(along, axes=(ROW, COL), inner=(COL,)), X))
 
 
-@few(4)
+@few(2)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.int64, torch.uint8, torch.bool])
 @pytest.mark.parametrize("shape", [(3, 21, 700), (5, 2, 9, 70), (300, 513)])
 def test_positions_of_extremes_go_side_by_side(dtype: torch.dtype, shape: tuple[int, ...]) -> None:
@@ -99,7 +99,7 @@ SHORT_ROWS: dict[str, Callable[[torch.Tensor], Any]] = {
 }
 
 
-@few(4)
+@few(2)
 @pytest.mark.parametrize("extent", [1, 2, 3, 5, 7])
 @pytest.mark.parametrize("name", SHORT_ROWS)
 def test_rows_of_few_elements_go_side_by_side(name: str, extent: int) -> None:

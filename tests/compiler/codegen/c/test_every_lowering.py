@@ -106,7 +106,7 @@ def _wide(value: Any) -> Any:
     return torch.float64 if isinstance(value, torch.dtype) and value.is_floating_point else value
 
 
-@few(32)
+@few(10)
 @pytest.mark.parametrize("target", [t for t, e in registry().lowerings.items() if e.samples], ids=str)
 def test_generated_code_agrees_with_eager(target):
     entry = registry().lowerings[target]

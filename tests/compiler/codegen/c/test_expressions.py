@@ -85,7 +85,7 @@ def pairs(dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
     return left.reshape(-1).contiguous(), right.reshape(-1).contiguous()
 
 
-@few(4)
+@few(2)
 @pytest.mark.parametrize("dtype", OPERATIONS, ids=str)
 def test_operations_agree_with_torch(dtype):
     x, y = pairs(dtype)
@@ -187,6 +187,7 @@ void k(const float *x, float *y) {{
     assert "loop vectorized" in ran.stderr
 
 
+@few(2)
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int16])
 def test_small_integers_wrap_around_where_they_are_read_at_once(dtype: torch.dtype) -> None:
     """Behind the guard of a concatenation a value has no variable of its own, which would cut it."""

@@ -13,6 +13,7 @@ import nbcompile
 from nbcompile.compiler.codegen.c.expressions import CWriter
 from nbcompile.compiler.codegen.c.helpers import HELPERS
 from tests.compiler.codegen.c.exported import Exported
+from tests.nightly import few
 
 F32, F64, I64, I32, I8, U8 = (
     torch.float32, torch.float64, torch.int64, torch.int32, torch.int8, torch.uint8,
@@ -186,6 +187,7 @@ def test_floats_are_rounded_to_halves_as_the_processor_does() -> None:
     torch.testing.assert_close(rounded(floats), floats.half().float() * 2, rtol=0, atol=0, equal_nan=True)
 
 
+@few(1)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_the_rest_of_a_division_is_exact(dtype: torch.dtype) -> None:
     """By a quotient where that is short, and by the library where it is not: bit for bit what eager gives,
@@ -223,6 +225,7 @@ def _rests(a: torch.Tensor, b: torch.Tensor) -> list[torch.Tensor]:
     ]
 
 
+@pytest.mark.nightly
 def test_a_rest_is_the_same_in_vectors_of_any_width_and_beside_them() -> None:
     """Also where one number of a vector has a quotient so large that the library is asked."""
     run = nbcompile.compile(_rests, options={"cache": False}, dynamic=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 import torch.nn.functional as F
 
@@ -28,6 +29,7 @@ def test_thirty_maxima_of_integers_in_a_row() -> None:
     assert len(made.sources["c"]) < 10_000
 
 
+@pytest.mark.nightly
 def test_the_largest_integer_of_each_window() -> None:
     torch._dynamo.reset()
     x = torch.randint(-100, 100, (1, 2, 5, 6, 7))

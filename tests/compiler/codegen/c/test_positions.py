@@ -12,6 +12,7 @@ import nbcompile
 from nbcompile.compiler.loop_ir.expr import op
 from nbcompile.compiler.loop_ir.index import Axis, index
 from tests.compiler.codegen.c.by_hand import buffer, group, lines, loop, read
+from tests.nightly import few
 
 Tensor = torch.Tensor
 ROW = Axis("i", index(6))
@@ -55,6 +56,7 @@ FUNCTIONS: list[Callable[[Tensor], object]] = [
 ]
 
 
+@few(8)
 @pytest.mark.parametrize("function", FUNCTIONS)
 @pytest.mark.parametrize("columns", [17, 64, 300])
 def test_ties_and_numbers_that_are_none(function: Callable[[Tensor], object], columns: int) -> None:

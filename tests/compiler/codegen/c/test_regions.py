@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 
 import nbcompile
+from tests.nightly import few
 
 Tensor = torch.Tensor
 
@@ -28,6 +29,7 @@ def chosen(text: str) -> list[str]:
     return [line for line in text.splitlines() if " ? x[" in line or ": x[" in line or ": y[" in line]
 
 
+@few(2)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.int16, torch.bool, torch.bfloat16])
 def test_a_stack_of_rolls_asks_nothing_at_its_points(dtype: torch.dtype) -> None:
     x = (torch.arange(12 * 40).reshape(12, 40) % 7 - 3).to(dtype)
@@ -102,6 +104,7 @@ def test_a_sum_beside_what_is_wider_is_folded_once_a_row() -> None:
     printed(wider, torch.randn(7))
 
 
+@few(2)
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf"), None])
 def test_extremes_of_everything(bad: float | None) -> None:
     x = torch.randn(64, 900)
@@ -111,6 +114,7 @@ def test_extremes_of_everything(bad: float | None) -> None:
     assert "min_1_nan" in text or "min_nan" in text
 
 
+@few(3)
 @pytest.mark.parametrize("dtype", [torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64])
 def test_division_by_powers_of_two(dtype: torch.dtype) -> None:
     low = 0 if dtype == torch.uint8 else -100

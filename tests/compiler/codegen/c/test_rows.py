@@ -109,7 +109,7 @@ ONE_ROW: dict[str, Callable[[torch.Tensor, torch.Tensor], Any]] = {
 }
 
 
-@few(3)
+@few(2)
 @pytest.mark.usefixtures("four_threads")
 @pytest.mark.parametrize("name", ONE_ROW)
 def test_threads_share_the_walk_of_one_row(name: str) -> None:

@@ -95,6 +95,7 @@ def reductions(dtype: torch.dtype) -> tuple[File, dict[str, torch.dtype]]:
     return file, outputs
 
 
+@few(10)
 @pytest.mark.parametrize("device", [*DEVICES, "as printed"])
 @pytest.mark.parametrize("dtype", KINDS, ids=str)
 def test_reductions_agree_with_torch(dtype, device, tmp_path):
@@ -203,7 +204,7 @@ def test_random_numbers_are_those_of_the_reference(seed, device, tmp_path):
     assert float(got["many"].min()) >= 0 and float(got["many"].max()) < 1
 
 
-@few(1)
+@pytest.mark.nightly
 @pytest.mark.parametrize("target", CHIPS)
 def test_random_numbers_compile(target, tmp_path):
     made = random_file().compile(tmp_path, "random", target)

@@ -68,7 +68,7 @@ def test_softmax(dtype, width):
     assert walks_lines(source_of(softmax, drawn(9, width, dtype)), dtype)
 
 
-@few(1)
+@pytest.mark.nightly
 @pytest.mark.parametrize("function", [statistics, spread])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_other_reductions(dtype, function):
@@ -120,7 +120,7 @@ def test_in_place():
     torch.testing.assert_close(given, torch.softmax(x, -1), equal_nan=True)
 
 
-@few(1)
+@pytest.mark.nightly
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int8], ids=str)
 def test_end_of_storage(dtype):
     """A view one element off alignment, whose last row ends where the storage does."""
@@ -130,6 +130,7 @@ def test_end_of_storage(dtype):
     assert walks_lines(source_of(spread, x), dtype)
 
 
+@pytest.mark.nightly
 def test_three_dimensions():
     x = drawn(12, 1027, torch.bfloat16).view(3, 4, 1027).transpose(0, 1)
     assert walks_lines(source_of(softmax, x), torch.bfloat16)
@@ -148,7 +149,7 @@ def test_one_row_off_alignment():
     assert walks_lines(source_of(lambda x: x[:, 3:].amax(-1), x), torch.bfloat16)
 
 
-@few(1)
+@pytest.mark.nightly
 @pytest.mark.parametrize("width", [1024, 1032])
 def test_left_alone_where_rows_start_at_groups(width):
     assert not walks_lines(source_of(softmax, drawn(9, width, torch.bfloat16)), torch.bfloat16)

@@ -10,12 +10,14 @@ import torch
 
 from tests.compiler.codegen.running import aten_of
 from tests.compiler.codegen.triton_running import H100, aten_of_fake, compiled, generated
+from tests.nightly import few
 
 
 def split_sum(x):
     return x.exp().sum(0), x * 2
 
 
+@few(2)
 @pytest.mark.parametrize(
     ("target", "early"),
     [("cuda:80", False), ("cuda:90", True), ("cuda:100", True), ("hip:gfx942", False)],

@@ -31,7 +31,7 @@ def representative(source: KernelSource) -> KernelText | None:
     return source.kernels[0] if source.kernels else None
 
 
-@few(26)
+@few(8)
 @pytest.mark.parametrize("target", SAMPLED, ids=str)
 def test_kernels_agree_with_eager_and_compile(target, nightly):
     entry = registry().lowerings[target]

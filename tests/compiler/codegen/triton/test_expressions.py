@@ -141,6 +141,7 @@ def operations(dtype: torch.dtype) -> tuple[File, dict[str, torch.dtype]]:
     return file, outputs
 
 
+@few(6)
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", OPERATIONS, ids=str)
 def test_operations_agree_with_torch(dtype, device, tmp_path):
@@ -170,7 +171,7 @@ def test_operations_agree_with_torch(dtype, device, tmp_path):
     assert not wrong, "\n".join(wrong)
 
 
-@few(1)
+@pytest.mark.nightly
 @pytest.mark.parametrize("dtype", OPERATIONS, ids=str)
 def test_operations_compile_for_hopper(dtype, tmp_path):
     file, _ = operations(dtype)
@@ -179,7 +180,7 @@ def test_operations_compile_for_hopper(dtype, tmp_path):
     assert not [name for name, text in made.items() if ".target sm_90a" not in text]
 
 
-@few(1)
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("dtype", "target"), one_in(2, [torch.float32, torch.float64, torch.int64], ["cuda:80", "hip:gfx942"])
 )

@@ -43,7 +43,7 @@ def statistics(groups: int):
     return function
 
 
-@few(2)
+@few(1)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 @pytest.mark.parametrize("size", [2, 3, 4, 10])
 def test_group_norm(size, dtype):

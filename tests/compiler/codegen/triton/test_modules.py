@@ -102,7 +102,7 @@ def step(
     return [result.detach(), *gradients, *module.buffers()]
 
 
-@few(3)
+@few(1)
 @pytest.mark.parametrize("thresholds", ["own", "low"])
 @pytest.mark.parametrize("name", MODULES)
 def test_training_step(name: str, thresholds: str) -> None:

@@ -50,7 +50,7 @@ def low_thresholds(seed: int) -> dict[str, int]:
     }
 
 
-@few(8)
+@few(3)
 @pytest.mark.parametrize(("seed", "thresholds"), one_in(2, SEEDS, ["own", "low"]))
 def test_random_programs(seed: int, thresholds: str) -> None:
     function, exact, inputs = random_nest(seed)

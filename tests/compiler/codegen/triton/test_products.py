@@ -99,7 +99,7 @@ CASES = {
 }
 
 
-@few(10)
+@few(4)
 @pytest.mark.parametrize("template", ["tiles", "persistent"])
 @pytest.mark.parametrize("dtype", [BF16, F16, F32], ids=str)
 @pytest.mark.parametrize("name", CASES)
@@ -177,6 +177,7 @@ def graph_of(fn, *inputs, options, mode="fake") -> AtenGraph:
     return AtenGraph("g0.fw", "forward", module, ids)
 
 
+@few(1)
 @pytest.mark.parametrize("template", ["tiles", "persistent"])
 def test_dropout_draws_the_numbers_of_the_separate_kernel(template):
     options = Options(mode="max-autotune", target="cuda:90", random="philox", cache=False)
@@ -194,6 +195,7 @@ def test_dropout_draws_the_numbers_of_the_separate_kernel(template):
     torch.testing.assert_close(results[0][0], results[1][0], rtol=2e-2, atol=2e-2)
 
 
+@few(1)
 @pytest.mark.parametrize("template", ["tiles", "persistent"])
 def test_symbolic_sizes(template):
     x, w, b = tensors((4, 10, 64), (96, 64), (96,))

@@ -90,7 +90,7 @@ FUNCTIONS = [
 ]  # fmt: skip
 
 
-@few(3)
+@few(1)
 @pytest.mark.parametrize(("function", "thresholds"), one_in(2, FUNCTIONS, ["own", "low"]))
 def test_other_sizes(function: Callable[..., Any], thresholds: str) -> None:
     compiled = nbcompile.compile(function, dynamic=True, options=INTERPRET)

@@ -88,7 +88,7 @@ def _check(
     return run
 
 
-@few(3)
+@few(2)
 @pytest.mark.parametrize("name", NETS)
 @pytest.mark.parametrize("grad", [False, True], ids=["inference", "training"])
 def test_numbers_and_strides_are_those_of_eager(name: str, grad: bool) -> None:
@@ -109,7 +109,7 @@ def test_numbers_and_strides_are_those_of_eager(name: str, grad: bool) -> None:
     assert f"{count} convolutions run channels-last" in run.compilation.notes
 
 
-@few(3)
+@few(2)
 @pytest.mark.parametrize("name", [name for name in NETS if name != "volume"])
 def test_no_result_between_convolutions_is_copied(name: str) -> None:
     # Converted are: what comes in, a weight with several channels and pixels each, and what goes out.
@@ -379,7 +379,7 @@ def test_an_operand_that_is_not_channels_last_comes_first() -> None:
     assert copies[2:] == ["mul_channels_last", "primals_5_channels_last"] and len(copies) == 4, copies
 
 
-@few(1)
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", ["residual", "convnext", "unet"])
 def test_kernels_agree_in_the_interpreter(name: str) -> None:
     pytest.importorskip("triton")

@@ -10,6 +10,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 import nbcompile
 from nbcompile.compiler.rewrite.images.convolutions import is_convolution, to_be_channels_last
+from tests.nightly import few
 
 
 def pair(width: int, groups: int = 1, kernel: int = 3) -> nn.Sequential:
@@ -36,6 +37,7 @@ def chosen(net: nn.Module, x: torch.Tensor, grad: bool = False) -> int:
     return int(said[0].split()[0]) if said else 0
 
 
+@few(3)
 @pytest.mark.parametrize(
     ("net", "shape", "grad", "expected"),
     [

@@ -33,6 +33,7 @@ from nbcompile.record.recorder import Recorder
 from nbcompile.targets import parse
 from tests.compiler.codegen.running import aten_of
 from tests.compiler.runtime.autotune.host_stopwatch import HostStopwatch
+from tests.nightly import few
 
 pytest.importorskip("triton")
 
@@ -75,6 +76,7 @@ def expected(name: str) -> tuple[torch.Tensor, ...]:
     return found if isinstance(found, tuple) else (found,)
 
 
+@few(3)
 @pytest.mark.parametrize("name", CASES)
 def test_every_candidate_computes_the_same(name: str) -> None:
     source = source_of(name)
@@ -97,6 +99,7 @@ def test_every_candidate_computes_the_same(name: str) -> None:
     assert tried >= 1
 
 
+@pytest.mark.nightly
 def test_a_search_with_real_compiles() -> None:
     """Compiled for Hopper, launched in the interpreter: all but the GPU's own time."""
     source = source_of("persistent rows")

@@ -36,11 +36,13 @@ from nbcompile.record.recorder import Recorder
 from nbcompile.targets import Target, parse
 from nbcompile.view.text import to_text
 from tests.compiler.runtime.gpu.samples import LAUNCHES, TEXT, sample
+from tests.nightly import few
 
 pytest.importorskip("triton")
 HOPPER = parse("cuda:90")
 
 
+@few(2)
 @pytest.mark.parametrize("name", ["cuda:80", "cuda:90", "hip:gfx942"])
 def test_a_source_is_compiled_for_a_chip_that_is_not_here(name: str) -> None:
     chip = parse(name)
@@ -169,6 +171,7 @@ def test_what_was_compiled_is_found_again_but_not_after_a_change() -> None:
     )
 
 
+@pytest.mark.nightly
 def test_a_warm_load_does_not_import_triton(tmp_path: Path) -> None:
     program = (
         "import sys; sys.path.insert(0, sys.argv[1])\n"

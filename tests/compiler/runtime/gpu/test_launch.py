@@ -18,6 +18,7 @@ from nbcompile.compiler.runtime.gpu.native import native_launcher
 from nbcompile.compiler.stages import Argument, Config, KernelSource, Launch
 from nbcompile.errors import LaunchError
 from nbcompile.targets import parse
+from tests.nightly import few
 
 CHIP = parse("cuda:90")
 
@@ -151,6 +152,7 @@ def test_an_empty_grid_launches_nothing(fake: Fake) -> None:
     assert fake.launches == 0
 
 
+@few(6)
 @pytest.mark.parametrize(
     ("grid", "expected"),
     [

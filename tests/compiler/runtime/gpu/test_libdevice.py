@@ -9,6 +9,7 @@ from nbcompile.compiler.runtime.gpu import libdevice
 from nbcompile.compiler.runtime.gpu.compile import Built, compile_function
 from nbcompile.compiler.stages import Argument, Config, Launch
 from nbcompile.targets import parse
+from tests.nightly import few
 
 pytest.importorskip("triton")
 
@@ -31,6 +32,7 @@ def kernel(x, y):
     return compile_function(text, launch, Config({}), parse("cuda:90"), (0, 1))
 
 
+@few(4)
 @pytest.mark.parametrize("call", COMMON)
 def test_the_common_part_makes_the_code_that_the_whole_does(
     call: str, monkeypatch: pytest.MonkeyPatch

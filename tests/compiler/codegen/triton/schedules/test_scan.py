@@ -51,7 +51,7 @@ def checked(
     return titles(source)
 
 
-@few(2)
+@few(1)
 @pytest.mark.parametrize(("name", "shape", "schedule"), one_in(3, SCANS, SHAPES, SCHEDULES))
 def test_each_schedule(name: str, shape: str, schedule: str) -> None:
     size, dim = SHAPES[shape]
@@ -185,7 +185,7 @@ TOGETHER = [
 ]  # fmt: skip
 
 
-@few(3)
+@few(2)
 @pytest.mark.parametrize("limits", [{}, *SCHEDULES.values()], ids=["own", *SCHEDULES])
 @pytest.mark.parametrize("function", TOGETHER, ids=lambda function: function.__name__)
 def test_fused_into_one_kernel(function: Callable[..., Any], limits: dict[str, int]) -> None:
@@ -220,6 +220,7 @@ def two_ways(x):
     return x.cumsum(1) + x.flip(1).cumsum(1).flip(1)
 
 
+@few(3)
 @pytest.mark.parametrize(
     ("function", "code"),
     [
@@ -285,7 +286,7 @@ def random_program(seed: int) -> Callable[..., Any]:
     return function
 
 
-@few(4)
+@few(2)
 @pytest.mark.parametrize("seed", range(40))
 def test_random_chains(seed: int) -> None:
     torch.manual_seed(seed)
@@ -297,7 +298,7 @@ def test_random_chains(seed: int) -> None:
 # -- whole compiles ------------------------------------------------------------------------------------
 
 
-@few(1)
+@pytest.mark.nightly
 @pytest.mark.parametrize("limits", [{}, *SCHEDULES.values()], ids=["own", *SCHEDULES])
 def test_other_sizes(limits: dict[str, int], nightly: bool) -> None:
     def function(x):
@@ -341,7 +342,7 @@ def kernels_to_compile() -> Iterator[tuple[str, str, str]]:
                 yield name, shape, schedule
 
 
-@few(1)
+@pytest.mark.nightly
 @pytest.mark.parametrize("kernel", one_in(3, kernels_to_compile()))
 def test_three_chips(kernel: tuple[str, str, str]) -> None:
     name, shape, schedule = kernel

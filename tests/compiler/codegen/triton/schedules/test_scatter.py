@@ -49,7 +49,7 @@ def embedding(rows: int, padding: int = -1) -> Any:
 # -- small tables ------------------------------------------------------------------------------------------
 
 
-@few(3)
+@few(1)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64])
 @pytest.mark.parametrize(("rows", "length"), [(3, 5), (1, 4), (7, 1), (16, 12), (2, 70), (5, 200), (64, 64)])
 def test_small_tables(rows, length, dtype):
@@ -79,6 +79,7 @@ def test_a_histogram():
     check(fn, at, title=SMALL)
 
 
+@few(1)
 @pytest.mark.parametrize("length", [6, 80])
 def test_nan_stays_in_its_row(length):
     grad, at = torch.randn(400, length), torch.arange(400) % 5
@@ -87,7 +88,7 @@ def test_nan_stays_in_its_row(length):
     assert got.isnan().sum() == 1 and got.isinf().sum() == 1
 
 
-@few(2)
+@few(1)
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("length", [6, 80])
 def test_what_is_not_finite_stays_in_its_row_of_a_product(length, dtype):
@@ -99,6 +100,7 @@ def test_what_is_not_finite_stays_in_its_row_of_a_product(length, dtype):
     assert (got == inf).nonzero().tolist() == [[1, 2]] and (got == -inf).nonzero().tolist() == [[2, 1]]
 
 
+@few(1)
 @pytest.mark.parametrize("length", [6, 80])
 def test_rows_that_do_not_exist_are_left_out(length):
     grad, at = torch.randn(400, length), torch.arange(400) % 9 - 2
@@ -136,7 +138,7 @@ def often(points: int, rows: int) -> torch.Tensor:
     return at[torch.randperm(points)]
 
 
-@few(2)
+@few(1)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize(
     ("points", "rows", "length"), [(5, 9, 64), (60, 90, 70), (200, 333, 300), (130, 200, 128)]
@@ -194,7 +196,7 @@ def test_sums_of_half_types_are_rounded_once():
     assert ((got.double() - exact).abs() <= exact.abs() * 2**-8 + 1e-6).all()
 
 
-@few(3)
+@few(2)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("rows", [20, 150, 4])
 def test_rows_that_are_named_several_times(rows, dtype):
@@ -227,7 +229,7 @@ def lanes(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
 TABLES = [((5, 7), (10, 14)), ((4, 40), (3, 90)), ((33, 3), (64, 5)), ((1, 4), (5, 3))]
 
 
-@few(1)
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("table", "dtype", "last"), one_in(2, TABLES, [torch.float32, torch.float64], [False, True])
 )
@@ -332,7 +334,7 @@ def test_values_that_do_not_vary_along_all_axes(dtype, length):
         check(fn, at, torch.randn(shape).to(dtype), title=SMALL)
 
 
-@few(3)
+@few(2)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("shape", [(1, 1), (50, 1), (1, 70)])
 def test_listed_values_that_do_not_vary_along_all_axes(shape, dtype):
@@ -341,7 +343,7 @@ def test_listed_values_that_do_not_vary_along_all_axes(shape, dtype):
     check(fn, x, at, torch.randn(shape).to(dtype), title=LISTED, **ANY_TABLE)
 
 
-@few(1)
+@pytest.mark.nightly
 @pytest.mark.parametrize("shape", [(1, 18, 1, 1), (1, 18, 1, 14), (3, 18, 10, 1)])
 def test_values_along_some_listed_axes(shape):
     x, rows, columns = torch.randn(3, 18, 4, 6), torch.randint(4, (10,)), torch.randint(6, (14,))
