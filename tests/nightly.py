@@ -27,9 +27,11 @@ def one_in(number: int, *axes: Iterable[Any]) -> list[Any]:
 
 def soon(chosen: Iterable[Any], items: Iterable[Any]) -> list[Any]:
     """``items`` for ``parametrize``, where it matters which: ``make test`` runs those ``chosen``, the others
-    are marked nightly."""
-    kept = list(chosen)
-    return [pytest.param(item, marks=() if item in kept else pytest.mark.nightly) for item in items]
+    are marked nightly. ValueError for a chosen one that is none of them."""
+    kept, known = list(chosen), list(items)
+    if missing := [item for item in kept if item not in known]:
+        raise ValueError(f"no such case: {missing}")
+    return [pytest.param(item, marks=() if item in kept else pytest.mark.nightly) for item in known]
 
 
 def spaced(items: Sequence[Item], count: int) -> Sequence[Item]:

@@ -124,7 +124,6 @@ def test_ci_runs_make_test() -> None:
         assert subprocess.run(["bash", "-n", str(path)], check=False).returncode == 0
 
 
-@pytest.mark.nightly
 def test_plain_python_example_in_the_readme_runs() -> None:
     (code,) = re.findall(r"```python\n(import torch\n.*?)```", (ROOT / "README.md").read_text(), re.S)
     run = subprocess.run([sys.executable, "-c", code], cwd="/", capture_output=True, text=True, check=False)

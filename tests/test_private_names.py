@@ -15,7 +15,6 @@ def names() -> ModuleType:
     return load("private_names")
 
 
-@pytest.mark.nightly
 def test_the_page_is_up_to_date(names: ModuleType) -> None:
     assert names.PAGE.read_text(encoding="utf-8") == names.page(), "run scripts/private_names.py"
 
