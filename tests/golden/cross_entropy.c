@@ -65,9 +65,14 @@ void k0_log_softmax_ne_gather_sum(const float *logits, const long *labels, float
     }
     if (max_nan) max = __builtin_nanf("");
     double sum = 0;
-    #pragma omp simd reduction(+:sum) reduction(|:bad)
-    for (long j = 0; j < 1000; j++) {
-      sum += exp_f32((logits[i*1000 + j] - max));
+    for (long j_block = 0; j_block < 1000; j_block += 512) {
+      const long j_end = j_block + 512 < 1000 ? j_block + 512 : 1000;
+      float sum_part = 0;
+      #pragma omp simd reduction(|:bad) reduction(+:sum_part)
+      for (long j = j_block; j < j_end; j++) {
+        sum_part += exp_f32((logits[i*1000 + j] - max));
+      }
+      sum += sum_part;
     }
     const float sum_row = (float)(sum);
     const long labels_ = labels[i];

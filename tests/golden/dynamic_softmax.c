@@ -47,10 +47,15 @@ void k0_mul_softmax(const float *x, float *_softmax, long s77, long s27) {
     }
     if (max_nan) max = __builtin_nanf("");
     double sum = 0;
-    #pragma omp simd reduction(+:sum)
-    for (long j = 0; j < s27; j++) {
-      const float mul = x[i*s27 + j] * t;
-      sum += exp_f32((mul - max));
+    for (long j_block = 0; j_block < s27; j_block += 768) {
+      const long j_end = j_block + 768 < s27 ? j_block + 768 : s27;
+      float sum_part = 0;
+      #pragma omp simd reduction(+:sum_part)
+      for (long j = j_block; j < j_end; j++) {
+        const float mul = x[i*s27 + j] * t;
+        sum_part += exp_f32((mul - max));
+      }
+      sum += sum_part;
     }
     const float sum_row = (float)(sum);
     #pragma omp simd

@@ -34,10 +34,12 @@ void k0_exp_sum(const float *x, float *sum_1_2) {
   double sum_1 = 0;
   #pragma omp parallel for reduction(+:sum_1)
   for (long i = 0; i < 1024; i++) {
-    #pragma omp simd reduction(+:sum_1)
+    float sum_1_part = 0;
+    #pragma omp simd reduction(+:sum_1_part)
     for (long j = 0; j < 768; j++) {
-      sum_1 += exp_f32(x[i*768 + j]);
+      sum_1_part += exp_f32(x[i*768 + j]);
     }
+    sum_1 += sum_1_part;
   }
   sum_1_2[0] = (float)sum_1;
 }

@@ -79,17 +79,15 @@ void k0_mul(const float *y, const float *x, float *mul) {
   #pragma omp parallel for collapse(2)
   for (long i_block = 0; i_block < 768; i_block += 256) {
     for (long j_block = 0; j_block < 512; j_block += 16) {
-      const long i_end = i_block + 256 < 768 ? i_block + 256 : 768;
-      const long j_end = j_block + 16 < 512 ? j_block + 16 : 512;
       float y_block[4096];
-      for (long i = i_block; i < i_end; i += 16) {
-        for (long j = j_block; j < j_end; j += 16) {
-          across_f32(y + i*512 + j, 512, y_block + (j - j_block)*256 + i - i_block, 256, j_end - j, i_end - i);
+      for (long i = i_block; i < i_block + 256; i += 16) {
+        for (long j = j_block; j < j_block + 16; j += 16) {
+          across_f32(y + i*512 + j, 512, y_block + (j - j_block)*256 + i - i_block, 256, j_block + 16 - j, i_block + 256 - i);
         }
       }
-      for (long j = j_block; j < j_end; j++) {
+      for (long j = j_block; j < j_block + 16; j++) {
         #pragma omp simd
-        for (long i = i_block; i < i_end; i++) {
+        for (long i = i_block; i < i_block + 256; i++) {
           mul[i + j*768] = x[i + j*768] * y_block[(j - j_block)*256 + i - i_block];
         }
       }

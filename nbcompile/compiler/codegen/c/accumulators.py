@@ -11,7 +11,7 @@ from nbcompile.compiler.codegen.c.expressions import REGISTER_TYPES, SHORT, cons
 from nbcompile.compiler.kernel_ir.values import Reduction
 from nbcompile.compiler.loop_ir.index import IndexExpr
 
-LONG_ROW = 256  # float32 sums of more elements than this, or of who knows how many, accumulate in double
+LONG_ROW = 256  # float32 sums of more elements than this, or of who knows how many, end in a double
 LANES = 3  # sums of a vector, at the least, that the sum of a row is made of
 
 
@@ -72,6 +72,16 @@ class Accumulator:
         """Where the position of an extreme is whose value is ``target``: ``t_at``, or ``t_at[lane]``."""
         name, bracket, element = target.partition("[")
         return f"{name}_at{bracket}{element}"
+
+    @property
+    def in_pieces(self) -> bool:
+        """Whether floats are added up in a double: pieces of them may be added up in :attr:`piece_type`."""
+        return self.type == "double" and self.item.value.dtype == torch.float32
+
+    @property
+    def piece_type(self) -> str:
+        """The C type of a value."""
+        return REGISTER_TYPES[self.item.value.dtype]
 
     @property
     def can_be_flagged(self) -> bool:

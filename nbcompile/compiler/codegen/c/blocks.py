@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from nbcompile.compiler.codegen.c.kernel import Scope, memory_type
-from nbcompile.compiler.codegen.c.nests import Lanes, Nests, PointWork
+from nbcompile.compiler.codegen.c.nests import Nests, PointWork
+from nbcompile.compiler.codegen.c.within import Within, open_blocks, within
 from nbcompile.compiler.kernel_ir.values import Gathered, Value
 from nbcompile.compiler.loop_ir.index import ONE, Axis
-from nbcompile.compiler.loop_ir.versions import Part
 
 SIDES = (256, 128, 64, 32, 16)
 ROWS = 16  # about a line of memory: the fewer rows are written at once, the fewer pages are
@@ -75,23 +75,6 @@ def _lies(value: Value, axis: Axis, last: Axis) -> bool:
     return value.place.coefficient(axis) == ONE and step is not None and step != 0 and step != ONE
 
 
-class _Within(Lanes):
-    """The points of a block along ``axis``, from ``low`` to before ``high``."""
-
-    def __init__(self, nests: Nests, axis: Axis, low: str, high: str) -> None:
-        super().__init__(nests, axis)
-        self.low, self.high = low, high
-
-    def open(self, piece: tuple[int, int] | None = None, part: Part | None = None) -> None:
-        """The loop over the points, or those in ``piece`` of the axis."""
-        low, high = self.low, self.high
-        if piece is not None and piece[0] > 0:
-            low = f"({piece[0]} > {low} ? {piece[0]} : {low})"
-        if piece is not None and piece[1] != self.axis.extent.constant:
-            high = f"({piece[1]} < {high} ? {piece[1]} : {high})"
-        self.nests.for_(self.axis, part=part, between=(low, high))
-
-
 def print_blocks(
     nests: Nests, work: PointWork, outer: Sequence[Axis], last: Axis, across: Across, pragma: str
 ) -> None:
@@ -103,10 +86,8 @@ def print_blocks(
         nests.for_(axis)
     # blocks follow each other along the memory that is copied: what of a line one leaves, the next one takes
     sides = {last: across.side, across.axis: across.rows}
-    lows = {axis: _blocks(nests, axis, side) for axis, side in sides.items()}
-    lanes, rows = (
-        _Within(nests, axis, low, _end(nests, axis, low, sides[axis])) for axis, low in lows.items()
-    )
+    lows = {axis: open_blocks(nests, axis, side) for axis, side in sides.items()}
+    lanes, rows = (within(nests, axis, low, sides[axis]) for axis, low in lows.items())
     scope: Scope = {}
     for value in across.loads:
         scope = _copied(nests, value, scope, rows, lanes, across)
@@ -117,21 +98,7 @@ def print_blocks(
         nests.out.close()
 
 
-def _blocks(nests: Nests, axis: Axis, side: int) -> str:
-    """Open the loop over blocks; the name of where one begins."""
-    low = nests.fresh(f"{nests.axis_names[axis.text]}_block")
-    nests.out.open(f"for (long {low} = 0; {low} < {nests.extent(axis)}; {low} += {side})", axes=(axis,))
-    return low
-
-
-def _end(nests: Nests, axis: Axis, low: str, side: int) -> str:
-    """Declare where a block ends; its name."""
-    high, extent = nests.fresh(f"{nests.axis_names[axis.text]}_end"), nests.extent(axis)
-    nests.out.add(f"const long {high} = {low} + {side} < {extent} ? {low} + {side} : {extent};")
-    return high
-
-
-def _copied(nests: Nests, value: Value, scope: Scope, rows: _Within, lanes: _Within, across: Across) -> Scope:
+def _copied(nests: Nests, value: Value, scope: Scope, rows: Within, lanes: Within, across: Across) -> Scope:
     """Copy a block of a load's memory; the scope with the load as an element of the copy."""
     buffer = nests.buffers[value.buffer]
     block, kind = nests.fresh(f"{value.buffer}_block"), memory_type(buffer)

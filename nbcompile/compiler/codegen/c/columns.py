@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from nbcompile.compiler.codegen.c.accumulators import Accumulator, place_type
 from nbcompile.compiler.codegen.c.expressions import REGISTER_TYPES
-from nbcompile.compiler.codegen.c.kernel import Scope
-from nbcompile.compiler.codegen.c.nests import Lanes, Nests, PointWork, contiguous
+from nbcompile.compiler.codegen.c.kernel import Scope, contiguous
+from nbcompile.compiler.codegen.c.nests import Lanes, Nests, PointWork
 from nbcompile.compiler.codegen.expression import Expression
 from nbcompile.compiler.kernel_ir.guard_ranges import Range
 from nbcompile.compiler.kernel_ir.values import Value, walk_values

@@ -23,8 +23,8 @@ from nbcompile.compiler.codegen.printed import Lines
 from nbcompile.compiler.kernel_ir.guard_ranges import MOST_SEGMENTS, Range, decide, segments
 from nbcompile.compiler.kernel_ir.values import Gathered, KernelValues, Store, Value, walk_values
 from nbcompile.compiler.loop_ir.expr import TRANSCENDENTAL
-from nbcompile.compiler.loop_ir.index import Atom, Axis, IndexExpr, Size, at_least, product
-from nbcompile.compiler.loop_ir.nodes import Buffer
+from nbcompile.compiler.loop_ir.index import ONE, Atom, Axis, IndexExpr, Size, at_least, product
+from nbcompile.compiler.loop_ir.nodes import Buffer, hint_product
 from nbcompile.compiler.loop_ir.versions import Part, Touch, Walk
 from nbcompile.errors import CodegenError
 
@@ -416,3 +416,21 @@ def _argument(text: str, function: str) -> str | None:
     inner = text[len(function) + 1 : -1]
     depths = accumulate((char == "(") - (char == ")") for char in inner)
     return inner if all(depth >= 0 for depth in depths) else None
+
+
+def contiguous(values: KernelValues, buffers: Mapping[str, Buffer], axis: Axis) -> int:
+    """Bytes walked with stride one along ``axis``, less those walked with a larger stride."""
+    loads = [value for value in walk_values(values.roots) if value.kind == "load"]
+    places = [(value.place, value.buffer, value.axes) for value in loads]
+    places += [(item.place, item.buffer, frozenset(item.place.axes())) for item in values.stores] * 2
+    score = 0
+    for place, buffer, axes in places:
+        step = place.coefficient(axis)
+        # a vector read along one axis counts for little beside the tensors of the whole nest
+        points = hint_product(a.extent for a in axes)
+        weight = buffers[buffer].dtype.itemsize * points
+        if step is None or not (step == 0 or step == ONE):
+            score -= weight
+        elif step == ONE:
+            score += weight
+    return score

@@ -18,15 +18,28 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from nbcompile.compiler.codegen.c.accumulators import NAN_REDUCTIONS, Accumulator, accumulator
-from nbcompile.compiler.codegen.c.expressions import REGISTER_TYPES, CWriter
-from nbcompile.compiler.codegen.c.kernel import EVERY_BIT, KernelPrinter, Scope, calls_library, memory_type
+from nbcompile.compiler.codegen.c.accumulators import (
+    LANES,
+    LONG_ROW,
+    NAN_REDUCTIONS,
+    Accumulator,
+    accumulator,
+)
+from nbcompile.compiler.codegen.c.expressions import ONE_AT_A_TIME, REGISTER_TYPES, CWriter
+from nbcompile.compiler.codegen.c.kernel import (
+    EVERY_BIT,
+    KernelPrinter,
+    Scope,
+    calls_library,
+    contiguous,
+    memory_type,
+)
 from nbcompile.compiler.codegen.expression import Expression, name
 from nbcompile.compiler.codegen.printed import FunctionCall, Lines, Parameter, PrintedKernel
 from nbcompile.compiler.kernel_ir.guard_ranges import Range, decide
 from nbcompile.compiler.kernel_ir.values import KernelValues, Reduction, Store, Value, gathered, walk_values
 from nbcompile.compiler.loop_ir.index import ONE, Axis, IndexExpr
-from nbcompile.compiler.loop_ir.nodes import Buffer, hint_product
+from nbcompile.compiler.loop_ir.nodes import Buffer
 from nbcompile.compiler.loop_ir.versions import Part
 
 VECTOR = 16
@@ -67,6 +80,7 @@ class Lanes:
 
     def __init__(self, nests: Nests, axis: Axis, pragma: str = "") -> None:
         self.nests, self.axis, self.pragma = nests, axis, pragma
+        self.most = axis.extent.constant  # points that one loop goes over; None: nobody knows
 
     def open(self, piece: tuple[int, int] | None = None, part: Part | None = None) -> None:
         """Open the loop, over a piece of the axis where one is given."""
@@ -370,7 +384,7 @@ class Nests(KernelPrinter):
         the axis changes its mind; those on other axes are decided by their ranges ``around``."""
         around = around or {}
         self.calls_library = calls_library(self.needed(work.roots, around, scope)[0])
-        partial = self._partial_sums(lanes.axis, work.accumulators)
+        partial = self._partial_sums(lanes, work)
         pragma = self._simd_pragma(lanes, work, partial)
         kept = [value for value in self.needed(work.roots, around, scope)[0] if value.number in work.kept]
         division = len(self.out.text)
@@ -414,14 +428,26 @@ class Nests(KernelPrinter):
         sizes = [self.buffers[buffer].dtype.itemsize for buffer in (*read, *(s.buffer for s in work.stores))]
         return (axis.extent.constant or LONG) < LONG and min(sizes, default=4) >= 4
 
-    def _partial_sums(self, axis: Axis, accumulators: Sequence[Accumulator]) -> dict[str, str]:
-        """Scalars for array elements that every lane of ``axis`` would update at once."""
+    def _partial_sums(self, lanes: Lanes, work: PointWork) -> dict[str, str]:
+        """Scalars for array elements that every lane would update at once, and for what is added up in
+        double over many loops, each of which is short enough for a float."""
         partial: dict[str, str] = {}
-        for acc in accumulators:
-            if self.is_array(acc) and axis not in acc.item.place.atoms():
+        short = lanes.most is not None and lanes.most <= self.piece(work)
+        for acc in work.accumulators:
+            at_once = self.is_array(acc) and lanes.axis not in acc.item.place.atoms()
+            alone = not self.is_array(acc) and not lanes.has_own(acc)
+            if at_once or (alone and short and acc.in_pieces):
+                kind = acc.piece_type if acc.in_pieces and short else acc.type
                 partial[acc.name] = self.fresh(f"{acc.name}_part")
-                self.out.add(f"{acc.type} {partial[acc.name]} = {acc.start};", [acc.item.loop.id])
+                self.out.add(f"{kind} {partial[acc.name]} = {acc.start};", [acc.item.loop.id])
         return partial
+
+    @staticmethod
+    def piece(work: PointWork) -> int:
+        """How many points along a row are added up in float32, before a double takes over."""
+        return LONG_ROW * (
+            0 if any(value.op in ONE_AT_A_TIME for value in walk_values(work.roots)) else LANES
+        )
 
     def _keep(self, value: Value, element: str, scope: Scope) -> Scope:
         """Write ``value`` to its row buffer; it has a name from here on."""
@@ -465,21 +491,3 @@ class Nests(KernelPrinter):
             value = self.stored(result, self.buffers[item.output].dtype).text
             self.out.touch(item.output, item.place, write=True)
             self.out.add(f"{memory}[{self.place(item.place, scope)}] = {value};", [item.loop.id])
-
-
-def contiguous(values: KernelValues, buffers: Mapping[str, Buffer], axis: Axis) -> int:
-    """Bytes walked with stride one along ``axis``, less those walked with a larger stride."""
-    loads = [value for value in walk_values(values.roots) if value.kind == "load"]
-    places = [(value.place, value.buffer, value.axes) for value in loads]
-    places += [(item.place, item.buffer, frozenset(item.place.axes())) for item in values.stores] * 2
-    score = 0
-    for place, buffer, axes in places:
-        step = place.coefficient(axis)
-        # a vector read along one axis counts for little beside the tensors of the whole nest
-        points = hint_product(a.extent for a in axes)
-        weight = buffers[buffer].dtype.itemsize * points
-        if step is None or not (step == 0 or step == ONE):
-            score -= weight
-        elif step == ONE:
-            score += weight
-    return score

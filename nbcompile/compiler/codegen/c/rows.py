@@ -8,10 +8,11 @@ from nbcompile.compiler.codegen.c.accumulators import LANES, Accumulator
 from nbcompile.compiler.codegen.c.along import made_along
 from nbcompile.compiler.codegen.c.blocks import lying_across, print_blocks
 from nbcompile.compiler.codegen.c.expressions import ONE_AT_A_TIME, REGISTER_TYPES
-from nbcompile.compiler.codegen.c.kernel import PARALLEL_WORK, Scope
-from nbcompile.compiler.codegen.c.nests import Lanes, Nests, PointWork, contiguous
+from nbcompile.compiler.codegen.c.kernel import PARALLEL_WORK, Scope, contiguous
+from nbcompile.compiler.codegen.c.nests import VECTOR, Lanes, Nests, PointWork
 from nbcompile.compiler.codegen.c.positions import extreme_of, print_first
 from nbcompile.compiler.codegen.c.row_buffers import RowBuffers, plan_row_buffers
+from nbcompile.compiler.codegen.c.within import open_blocks, within
 from nbcompile.compiler.codegen.expression import Expression, name
 from nbcompile.compiler.kernel_ir.guard_ranges import Range
 from nbcompile.compiler.kernel_ir.values import walk_values
@@ -53,7 +54,7 @@ def points_nest(nests: Nests) -> None:
 
     def write(region: Range) -> None:
         scope = nests.hoist(work.values, frozenset((last,)), along, region) if outer or not parallel else {}
-        nests.innermost(Lanes(nests, last, pragma), work, scope, region)
+        _walk(nests, Lanes(nests, last, pragma), work, scope, region)
 
     nests.regions(outer, work.roots, write)
     for _ in outer:
@@ -151,7 +152,7 @@ def _pass(nests: Nests, level: int, scope: Scope, buffers: RowBuffers) -> Scope:
             nests.out.add(f"{PARALLEL}{collapse}{nests.clauses([*walked, *split], arrays=False)}")
     for axis in inner[:-1]:
         nests.for_(axis)
-    nests.innermost(lanes, PointWork(stores, walked + split, kept), {**scope, **reuse})
+    _walk(nests, lanes, PointWork(stores, walked + split, kept), {**scope, **reuse})
     for _ in inner[:-1]:
         nests.out.close()
     for acc in accumulators:
@@ -163,6 +164,34 @@ def _pass(nests: Nests, level: int, scope: Scope, buffers: RowBuffers) -> Scope:
             nests.out.add(acc.nan, [acc.item.loop.id])
         _result(nests, acc, count, scope)
     return scope
+
+
+def _walk(nests: Nests, lanes: Lanes, work: PointWork, scope: Scope, around: Range | None = None) -> None:
+    """The innermost loop; of a long axis, one a piece, where what it adds up is long for a float."""
+    side, axis = _piece(nests, lanes, work), lanes.axis
+    if not side:
+        nests.innermost(lanes, work, scope, around)
+        return
+    if lanes.pragma:
+        nests.out.add(f"{PARALLEL}{nests.clauses(work.accumulators, arrays=False)}")
+    low = open_blocks(nests, axis, side)
+    nests.innermost(within(nests, axis, low, side), work, scope, around)
+    nests.out.close()
+
+
+def _piece(nests: Nests, lanes: Lanes, work: PointWork) -> int:
+    """How many points along an axis are walked at a time; 0: all of them. The fewest pieces that are alike if
+    there are such, of whole vectors."""
+    most, extent = nests.piece(work), lanes.most
+    long = any(acc.in_pieces and not nests.is_array(acc) for acc in work.accumulators)
+    if not long or not most or (extent is not None and extent <= most):
+        return 0
+    if extent is None:
+        return most
+    fewest = -(-extent // most)
+    alike = (count for count in range(fewest, 2 * fewest) if extent % (VECTOR * count) == 0)
+    count = next(alike, 0)
+    return extent // count if count else -(-extent // (VECTOR * fewest)) * VECTOR
 
 
 def _is_shared(nests: Nests, accumulators: Sequence[Accumulator]) -> bool:

@@ -38,7 +38,7 @@ def kernel(function: Callable[..., Any], *inputs: Tensor) -> str:
 @pytest.mark.parametrize("channels", [1, 3, 32])
 def test_a_sum_over_everything_is_one_walk(channels: int, dtype: torch.dtype) -> None:
     code = kernel(lambda x: (x * x).sum(), images(2, channels, 48, 40, dtype=dtype))
-    assert code.count("for (") == 1 and f"i < {2 * channels * 48 * 40};" in code, code
+    assert " j" not in code and f"i_block < {2 * channels * 48 * 40};" in code, code
 
 
 def test_so_is_one_with_a_store_beside() -> None:
@@ -46,7 +46,7 @@ def test_so_is_one_with_a_store_beside() -> None:
         return torch.where(x > 0, y, 0.5 * y), torch.where(x > 0, 0.0, x * y).sum()
 
     code = kernel(function, images(2, 32, 48, 40), images(2, 32, 48, 40) + 1)
-    assert code.count("for (") == 1, code
+    assert " j" not in code, code
 
 
 def test_tensors_in_two_orders_are_not_one_walk() -> None:

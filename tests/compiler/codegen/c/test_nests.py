@@ -82,7 +82,7 @@ def test_a_split_sum_is_added_up_by_threads_and_written_once() -> None:
     made = group(total, axes=(ROW, COL), split="total")
     found = lines(made, X)
     assert "double total = 0;" in found and "total_2[0] = (float)total;" in found
-    assert any("reduction(+:total)" in line for line in found)
+    assert any("reduction(+:total_part)" in line for line in found) and "total += total_part;" in found
 
 
 def test_few_floats_are_added_up_in_narrow_vectors() -> None:
