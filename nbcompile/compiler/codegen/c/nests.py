@@ -81,6 +81,7 @@ class Lanes:
     def __init__(self, nests: Nests, axis: Axis, pragma: str = "") -> None:
         self.nests, self.axis, self.pragma = nests, axis, pragma
         self.most = axis.extent.constant  # points that one loop goes over; None: nobody knows
+        self.unrolled = False  # then the loop around it is the one of vectors
 
     def open(self, piece: tuple[int, int] | None = None, part: Part | None = None) -> None:
         """Open the loop, over a piece of the axis where one is given."""
@@ -408,6 +409,8 @@ class Nests(KernelPrinter):
 
     def _simd_pragma(self, lanes: Lanes, work: PointWork, partial: Mapping[str, str]) -> str:
         """What is said before the loop; empty where it cannot be taken several points at a time."""
+        if lanes.unrolled:
+            return f"#pragma GCC unroll {lanes.most}"
         alone = [acc for acc in work.accumulators if acc.name not in partial and not lanes.has_own(acc)]
         clauses = self.clauses(alone, arrays=False)
         for acc in work.accumulators:

@@ -16,12 +16,14 @@ from nbcompile.compiler.codegen.c.within import open_blocks, within
 from nbcompile.compiler.codegen.expression import Expression, name
 from nbcompile.compiler.kernel_ir.guard_ranges import Range
 from nbcompile.compiler.kernel_ir.values import walk_values
-from nbcompile.compiler.loop_ir.expr import compute_dtype
+from nbcompile.compiler.loop_ir.expr import TRANSCENDENTAL, compute_dtype
 from nbcompile.compiler.loop_ir.index import Axis, IndexExpr, product
 from nbcompile.compiler.loop_ir.versions import Part
 
 PARALLEL = "#pragma omp parallel for"
 FEW_OUTER = 8
+ROWS_AT_ONCE = 8  # of all tensors together: as many lie at one place of the nearest cache
+LIGHT = 16  # values at a point: of more, adding up takes the lesser part of the time
 SHORT = 4
 """Points along the last axis that make no vector: the axis before it does."""
 
@@ -42,6 +44,9 @@ def points_nest(nests: Nests) -> None:
         return
     if outer and not work.accumulators and last.extent.constant in range(1, SHORT + 1):
         _short_rows(nests, work, outer, last)
+        return
+    if outer and (side := _side_by_side(nests, work, (*outer, last))):
+        _rows_at_once(nests, work, outer, last, side)
         return
     parallel = nests.work() >= PARALLEL_WORK
     outer_first = parallel and outer and product(a.extent for a in outer).hint() >= FEW_OUTER
@@ -89,6 +94,53 @@ def _short_rows(nests: Nests, work: PointWork, outer: tuple[Axis, ...], last: Ax
         nests.out.close()
 
 
+def _are_columns_alone(nests: Nests) -> bool:
+    """Whether a nest of rows has nothing to do but at each point, in one pass."""
+    _, reductions, _ = nests.pass_work(0)
+    once = nests.once_of(0)
+    whole = not (reductions or once.stores or once.accumulators or nests.top_level)
+    return whole and bool(nests.nest.rows) and len(nests.inner_axes) == 1
+
+
+def _side_by_side(nests: Nests, work: PointWork, axes: Sequence[Axis]) -> int:
+    """How many rows at once are added to sums of columns, which are read and written once for all of them; 0:
+    each row by itself. They are as many in each step, and no row has parts."""
+    rows, extent = axes[-2], axes[-2].extent.constant
+    summed = [acc for acc in work.accumulators if nests.is_array(acc) and acc.in_pieces]
+    if not extent or not summed or any(rows in acc.item.place.atoms() for acc in work.accumulators):
+        return 0
+    values = list(walk_values(work.roots))
+    plain = all(value.op not in TRANSCENDENTAL | ONE_AT_A_TIME for value in values)
+    if (
+        len(values) > LIGHT
+        or not plain
+        or any(len(nests.segments(axis, work.roots, {})) > 1 for axis in axes)
+    ):
+        return 0
+    streams = sum(value.kind == "load" and rows in value.axes for value in values) + len(work.stores)
+    most = ROWS_AT_ONCE // max(streams, 1)
+    return next((side for side in range(most, 2, -1) if extent % side == 0), 0)
+
+
+def _rows_at_once(nests: Nests, work: PointWork, outer: tuple[Axis, ...], last: Axis, side: int) -> None:
+    """Loops over ``outer``, its last axis ``side`` rows at a time, and SIMD along ``last``; innermost those
+    rows, unrolled."""
+    *around, rows = outer
+    along = made_along(nests, work, outer, last)
+    if pragma := nests.parallel_pragma(nests.clauses(work.accumulators, arrays=True), len(outer)):
+        nests.out.add(pragma)
+    for axis in around:
+        nests.for_(axis)
+    low = open_blocks(nests, rows, side)
+    nests.out.add("#pragma omp simd" + nests.clauses(work.accumulators, arrays=False))
+    nests.for_(last)
+    lanes = within(nests, rows, low, side)
+    lanes.unrolled = True
+    nests.innermost(lanes, work, nests.hoist(work.values, frozenset((rows,)), along))
+    for _ in range(len(outer) + 1):
+        nests.out.close()
+
+
 def _contiguous_last(nests: Nests) -> tuple[tuple[Axis, ...], Axis]:
     """The other rows, and the axis that most accesses walk contiguously."""
     rows = nests.nest.rows
@@ -101,6 +153,12 @@ def rows_nest(nests: Nests) -> None:
     """Print a nest that walks each row once a pass."""
     rows, inner = nests.nest.rows, nests.inner_axes
     passes = range(nests.top_level + 1)
+    if _are_columns_alone(nests):
+        stores, _, split = nests.pass_work(0)
+        work = PointWork(stores, split)
+        if side := _side_by_side(nests, work, (*rows, *inner)):
+            _rows_at_once(nests, work, rows, inner[0], side)
+            return
     if rows:
         pragma = nests.parallel_pragma(nests.clauses(nests.split.values(), arrays=True), len(rows))
         if pragma:

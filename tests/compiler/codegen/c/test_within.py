@@ -71,3 +71,43 @@ def test_the_pieces_of_a_row(columns: int, pieces: int) -> None:
     text = run.compilation.kernels[0].sources["c"]
     assert re.findall(r"_block \+= (\d+)", text) == ([str(pieces)] if pieces else [])
     assert ("double" in text) == (pieces > 0) and text.count("reduction(+:") == 1
+
+
+AT_ONCE: dict[str, tuple[Callable[..., tuple[Tensor, ...]], tuple[tuple[int, ...], ...], int]] = {
+    "a sum": (lambda x: (x.sum(0),), ((2000, 48),), 8),
+    "sums of two tensors": (lambda x, y: (x.sum(0), (x * y).sum(0)), ((2000, 48), (2000, 48)), 4),
+    "a store beside": (lambda x: (x.relu(), x.sum(0)), ((2000, 48),), 4),
+    "five rows": (lambda x: (x.sum(0),), ((2005, 48),), 5),
+    "rows of a prime number": (lambda x: (x.sum(0),), ((2003, 48),), 0),
+    "what costs more than a sum": (lambda x: (x.exp().sum(0),), ((2000, 48),), 0),
+    "rows with parts": (lambda x, y: (torch.cat([x, y], 1).sum(0),), ((2000, 20), (2000, 28)), 0),
+    "a row's number": (lambda x, y: ((x * y).sum(0),), ((2000, 48), (2000, 1)), 4),
+    "a column's number": (lambda x, y: ((x - y).square().sum(0),), ((2000, 48), (48,)), 8),
+    "the mean of all beside": (lambda x: (x.sum(0), x.square().mean()), ((2000, 48),), 8),
+    "a batch norm's gradient": (
+        lambda x, g, m: (torch.where(x > 0, g, 0.0).sum(0), (g * (x - m)).sum(0)),
+        ((800, 64), (800, 64), (64,)), 4,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+@pytest.mark.parametrize("name", AT_ONCE)
+def test_several_rows_are_added_to_their_columns_at_once(name: str, dtype: torch.dtype) -> None:
+    function, shapes, rows = AT_ONCE[name]
+    torch._dynamo.reset()
+    run = nbcompile.compile(function, options={"cache": False})
+    given = [torch.randn(shape, generator=torch.Generator().manual_seed(1)).to(dtype) for shape in shapes]
+    given[0][3, 5], given[0][7, 2] = torch.nan, torch.inf
+    exact = function(*(x.double() for x in given))
+    for found, eager, known in zip(run(*given), function(*given), exact, strict=True):
+        assert torch.equal(found.isnan(), eager.isnan()) and torch.equal(found.isinf(), eager.isinf())
+        plain = known.isfinite()
+        if not plain.any():
+            continue
+        found, eager, known = (x[plain].double() for x in (found, eager, known))
+        rounding = torch.finfo(dtype).eps * known.abs().max()
+        assert (found - known).abs().max() <= 2 * (eager - known).abs().max() + rounding
+    assert run.ran_compiled and not run.compilation.library_calls, run.eager_reason
+    texts = "".join(kernel.sources["c"] for kernel in run.compilation.kernels)
+    assert re.findall(r"GCC unroll (\d+)", texts) == ([str(rows)] if rows else [])
