@@ -11,6 +11,7 @@
 
 static inline long remainder_i64(long a, long b) {
   if (b == 0 || b == (long)-1) return 0;
+  if (sizeof(long) == 8 && b > 0 && a >= 0 && a < b) return a; // no vector divides so wide integers
   long rest = a % b;
   return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
 }

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from nbcompile.compiler.kernel_ir.computed_index import place_of
 from nbcompile.compiler.kernel_ir.guard_ranges import decide
 from nbcompile.compiler.kernel_ir.integer_ranges import NARROWED, Ranges, fits, offsets_fit
 from nbcompile.compiler.kernel_ir.values import (
@@ -264,6 +265,8 @@ class Resolver:
     def _gathered(self, value: Value, size: IndexExpr) -> IndexExpr:
         if value.kind == "const" and 0 <= value.literal < (size.constant or 0):
             return index(int(value.literal))
+        if (place := place_of(value, size)) is not None:
+            return place
         sure = self.narrow and fits(self.ranges.of(value), (0, (size.constant or 0) - 1))
         return IndexExpr({(Gathered((self.narrow and self._narrow(value)) or value, size, sure),): 1})
 

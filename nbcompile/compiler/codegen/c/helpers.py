@@ -193,6 +193,7 @@ HELPERS: dict[str, Helper] = {
 }"""),
     "remainder_int": Helper("""static inline TYPE remainder_SHORT(TYPE a, TYPE b) {
   if (b == 0 || MINUS_ONE) return 0;
+  if (sizeof(TYPE) == 8 && b > 0 && a >= 0 && a < b) return a; // no vector divides so wide integers
   TYPE rest = a % b;
   return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
 }"""),

@@ -53,6 +53,9 @@ _NO_HALF_ARITHMETIC = "-mno-avx512fp16"
 """gcc 12 moves halves by instructions that its assembler does not know (a vmovsh to memory that zeroes). Ours
 compute in float: all they need is conversions, which AVX-512 has without."""
 
+_GATHERS = "-mtune-ctrl=use_gather"
+"""gcc tunes code for a processor that it does not know as for any: without instructions that gather."""
+
 _UNARY = (
     *("exp", "exp2", "exp10", "expm1", "log", "log2", "log10", "log1p", "cbrt", "erf", "erfc"),
     *("sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh"),
@@ -213,6 +216,8 @@ def _describe(command: tuple[str, ...], version: str, kind: Literal["gcc", "clan
         flags.append("-mprefer-vector-width=512")
     if kind == "gcc" and "avx512_fp16" in features and _takes(command, _NO_HALF_ARITHMETIC):
         flags.append(_NO_HALF_ARITHMETIC)
+    if kind == "gcc" and "avx512f" in features and _gathers_fast() and _takes(command, _GATHERS):
+        flags.append(_GATHERS)
     vector_math = frozenset[str]()
     if sys.platform == "linux":
         # A compiler with its own, older C library (conda's) must not be told of newer functions.
@@ -242,6 +247,16 @@ def _describe(command: tuple[str, ...], version: str, kind: Literal["gcc", "clan
         processor=_processor(machine, features),
         widest=widest(machine, features) if vector_math else "",
     )
+
+
+def _gathers_fast() -> bool:
+    """Whether a gathering instruction is one: against the fault that Linux calls gather_data_sampling some
+    processors take its elements one by one, and more slowly than plain code does."""
+    try:
+        known = Path("/sys/devices/system/cpu/vulnerabilities/gather_data_sampling")
+        return known.read_text(encoding="utf-8").startswith("Not affected")
+    except OSError:
+        return False
 
 
 def _takes(command: tuple[str, ...], flag: str) -> bool:
