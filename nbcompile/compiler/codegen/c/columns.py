@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from nbcompile.compiler.codegen.c.accumulators import Accumulator, place_type
+from nbcompile.compiler.codegen.c.along import turnable, turned
 from nbcompile.compiler.codegen.c.expressions import REGISTER_TYPES
 from nbcompile.compiler.codegen.c.kernel import Scope, contiguous
 from nbcompile.compiler.codegen.c.nests import Lanes, Nests, PointWork
@@ -12,12 +13,13 @@ from nbcompile.compiler.codegen.expression import Expression
 from nbcompile.compiler.kernel_ir.guard_ranges import Range
 from nbcompile.compiler.kernel_ir.values import Value, walk_values
 from nbcompile.compiler.loop_ir.expr import compute_dtype
-from nbcompile.compiler.loop_ir.index import Axis, IndexExpr, product
+from nbcompile.compiler.loop_ir.index import ONE, Axis, IndexExpr, product
 from nbcompile.compiler.loop_ir.versions import Part
 
 TILE = 512  # columns walked together
 SHORT, SHORTEST = 8, 3  # elements of a row
 MANY = 64  # rows
+LEAST = 6  # columns, of which half a vector is full
 CACHE_BYTES = 16 << 20  # wide tiles stream; narrow ones miss in every page of every row
 
 
@@ -26,7 +28,7 @@ def is_columns(nests: Nests) -> bool:
     rows, inner = nests.nest.rows, nests.nest.inner_axes
     if not rows or any(item.position is not None and item.split for item in nests.values.reductions):
         return False
-    if _are_short(nests):
+    if _are_short(nests) or _are_turned(nests):
         return True
     along, across = (contiguous(nests.values, nests.buffers, axis) for axis in (rows[-1], inner[-1]))
     return along > across
@@ -47,16 +49,34 @@ def _are_short(nests: Nests) -> bool:
     )
 
 
-class _Tile(Lanes):
-    """Neighbouring columns ``first .. first + width`` of ``axis``, at most ``size``, one a ``lane``."""
+def _are_turned(nests: Nests) -> bool:
+    """Whether all that lies along a row, and is another one in each column, can be copied in another order,
+    so that sums of neighbouring columns go side by side: distances to a few centres."""
+    *outer, last = nests.nest.rows
+    inner = nests.nest.inner_axes
+    if last.extent.hint() < LEAST or any(nests.is_full(item) for item in nests.values.stores):
+        return False
+    copied = {value.number for value in turnable(nests, outer, inner, last)}
+    loads = [item for item in walk_values(nests.values.roots) if item.kind == "load" and last in item.axes]
+    here = all(item.number in copied or item.place.coefficient(last) == ONE for item in loads)
+    return bool(copied) and here and all(item.position is None for item in nests.values.reductions)
 
-    def __init__(self, nests: Nests, axis: Axis, size: int) -> None:
+
+class _Tile(Lanes):
+    """Neighbouring columns ``first .. first + width`` of ``axis``, at most ``size``, one a ``lane``;
+    ``whole``: all of them, and there is no loop over tiles."""
+
+    def __init__(self, nests: Nests, axis: Axis, size: int, whole: bool) -> None:
         super().__init__(nests, axis)
-        self.size = size
+        self.whole, self.size = whole, axis.extent.hint() if whole else size
         self.first, self.width, self.lane = map(nests.fresh, ("first", "width", "lane"))
+        if whole:
+            self.first, self.width = "0", str(self.size)
 
     def open_tiles(self) -> None:
         """The loop over tiles."""
+        if self.whole:
+            return
         out, extent, first = self.nests.out, self.nests.extent(self.axis), self.first
         out.open(f"for (long {first} = 0; {first} < {extent}; {first} += {self.size})", axes=(self.axis,))
         out.add(
@@ -74,7 +94,7 @@ class _Tile(Lanes):
         head = f"for (long {self.lane} = {low}; {self.lane} < {high}; {self.lane}++)"
         self.nests.out.open(head, axes=(self.axis,), part=part)
         column = self.nests.axis_names[self.axis.text]
-        self.nests.out.add(f"const long {column} = {self.first} + {self.lane};")
+        self.nests.out.add(f"const long {column} = {'' if self.whole else f'{self.first} + '}{self.lane};")
 
     @property
     def element(self) -> str:
@@ -96,20 +116,21 @@ def columns_nest(nests: Nests) -> None:
     rows, inner = nests.nest.rows, nests.nest.inner_axes
     outer, last = rows[:-1], rows[-1]
     count = product(axis.extent for axis in inner)
-    tile = _Tile(nests, last, _tile_size(outer, last, count))
-    pragma = nests.parallel_pragma(nests.clauses(nests.split.values(), arrays=True), len(outer) + 1)
+    size, extent = _tile_size(outer, last, count), last.extent.constant
+    tile = _Tile(nests, last, size, whole=bool(outer) and extent is not None and extent <= size)
+    scope = turned(nests, turnable(nests, outer, inner, last), inner, last)
+    loops = len(outer) + (not tile.whole)
+    pragma = nests.parallel_pragma(nests.clauses(nests.split.values(), arrays=True), loops)
     if pragma:
         nests.out.add(pragma)
     for axis in outer:
         nests.for_(axis)
     tile.open_tiles()
-    scope: Scope = {}
     for level in range(nests.top_level + 1):
         _once(nests, level, scope, tile)
         scope = _pass(nests, level, scope, tile, count)
     _overwrite(nests, scope, tile)
-    nests.out.close()
-    for _ in outer:
+    for _ in range(loops):
         nests.out.close()
 
 

@@ -127,3 +127,31 @@ def test_which_rows_go_side_by_side(name: str, rows: int, extent: int, side_by_s
     run(torch.ones(rows, extent))
     (kernel,) = run.compilation.kernels
     assert ("lane" in kernel.sources["c"]) == side_by_side
+
+
+DISTANCES = {
+    "squares": lambda x, m: (x[:, None] - m).square().sum(-1),
+    "scaled, of a table of its own": lambda x, m: ((x[:, None] - m).abs() * m.exp()).sum(-1).softmax(-1),
+    "nearest": lambda x, m: (x[:, None] - m).square().sum(-1).amin(1),
+    "in batches": lambda x, m: (x.view(2, -1, 1, x.shape[1]) - m).abs().amax(-1),
+    "overwritten": lambda x, m: m.mul_(2) + (x[:, None] - m).square().sum(-1).sum(0)[:, None],
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("centres", [5, 16, 600, 700])
+@pytest.mark.parametrize("name", DISTANCES)
+def test_distances_to_a_few_centres(name: str, centres: int, dtype: torch.dtype) -> None:
+    """The centres are copied in the order in which they are read, once for all points."""
+    function = DISTANCES[name]
+    torch._dynamo.reset()
+    run = nbcompile.compile(function, options={"cache": False})
+    generator = torch.Generator().manual_seed(0)
+    x, m = (torch.randn(count, 6, generator=generator).to(dtype) for count in (300, centres))
+    x[3, 2], m[1, 1] = torch.inf, torch.nan
+    found, expected = run(x, m.clone()), function(x, m.clone())
+    torch.testing.assert_close(found, expected, equal_nan=True)
+    assert run.ran_compiled and not run.compilation.library_calls, run.eager_reason
+    if name == "squares":
+        text = run.compilation.kernels[0].sources["c"]
+        assert ("_turned[" in text) == (6 <= centres <= 682)
