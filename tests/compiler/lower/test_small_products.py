@@ -31,7 +31,7 @@ def calls(function: Callable[..., Tensor], *inputs: Tensor) -> tuple[Tensor, lis
 
 @few(3)
 @pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
 def test_numbers_agree_and_nothing_is_called(name: str, dtype: torch.dtype) -> None:
     function, shapes = CASES[name]
     torch.manual_seed(0)
@@ -59,6 +59,21 @@ def test_the_blas_has_what_is_longer_larger_wider_or_empty(shapes: tuple[tuple[i
     assert called
 
 
-def test_half_types_too() -> None:
-    inputs = torch.randn(12, 8, dtype=torch.bfloat16), torch.randn(8, 1, dtype=torch.bfloat16)
-    assert calls(torch.mm, *inputs)[1]
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_attention_of_one_row_to_a_cache_of_half_types(dtype: torch.dtype) -> None:
+    """A sum is rounded once, and what comes after reads it rounded."""
+    torch.manual_seed(0)
+    q, k, v = (torch.randn(shape, dtype=dtype) for shape in ((6, 1, 64), (6, 1000, 64), (6, 1000, 64)))
+    k[2, 5, 3], v[1, 1, 1] = torch.inf, torch.nan
+
+    def function(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return (q @ k.mT * 0.1).softmax(-1) @ v
+
+    found, called = calls(function, q, k, v)
+    assert not called
+    torch.testing.assert_close(found, function(q, k, v), equal_nan=True)
+    x, y = torch.randn(64, 4096, dtype=dtype), torch.randn(4096, 1, dtype=dtype)
+    found, called = calls(torch.mm, x[:32], y)
+    exact = x[:32].double() @ y.double()
+    assert not called and (found - exact).abs().max() <= torch.finfo(dtype).eps * exact.abs().max()
+    assert calls(torch.mm, torch.randn(129, 4096, dtype=dtype), y)[1]
