@@ -24,8 +24,17 @@ def place_of(value: Value, size: IndexExpr) -> IndexExpr | None:
 
 
 def _expression(value: Value) -> IndexExpr | None:
+    """The integer that ``value`` is; None where its type might not hold what is computed."""
     if value.dtype not in (torch.int64, torch.int32):
         return None
+    found = _computed(value)
+    if found is None or value.dtype == torch.int64:
+        return found
+    kind = torch.iinfo(value.dtype)  # what wraps around is another number in a wider type
+    return found if proves(kind.max - found) and proves(found - kind.min) else None
+
+
+def _computed(value: Value) -> IndexExpr | None:
     if value.kind == "const":
         return index(int(value.literal))
     if value.kind == "index":
@@ -45,8 +54,8 @@ def _expression(value: Value) -> IndexExpr | None:
     divisor = parts[1].constant
     if divisor is None or divisor <= 0:
         return None
-    # what is added or multiplied beyond the type comes back modulo a power of two, a quotient of it does not
-    if not proves(torch.iinfo(value.dtype).max - divisor - parts[0]):
+    # what is added or multiplied beyond int64 comes back modulo a power of two, a quotient of it does not
+    if not proves(torch.iinfo(torch.int64).max - divisor - parts[0]):
         return None
     # C's quotients are Python's of what is not negative
     if proves(parts[0]):

@@ -25,6 +25,7 @@ BY_A_FORMULA: dict[str, Callable[[Tensor], Tensor]] = {
     "each twice": at(lambda i: i // 2),
     "negative, from the end": at(lambda i: i - N),
     "int32": at(lambda i: ((i.int() + 7) % N).long()),
+    "a sum beyond int32, then narrower": at(lambda i: (i * 2**32 + i).int().long()),
     "a cross product": lambda x: torch.linalg.cross(x[:, :3], x[:, 1:4]),
     "two axes": lambda x: (
         x[:4, :4][torch.arange(4)[:, None], (torch.arange(4)[:, None] + torch.arange(4)) % 4] + 1
@@ -34,6 +35,8 @@ BY_A_FORMULA: dict[str, Callable[[Tensor], Tensor]] = {
 BY_A_TABLE: dict[str, Callable[[Tensor], Tensor]] = {
     "far below": at(lambda i: (i - 40) % N),
     "a product beyond int32": at(lambda i: ((i.int() * 2**28) // 2**28 % N).long()),
+    "a product beyond int32, then wider": at(lambda i: (i.int() * 2**28).long() % N),
+    "a product beyond int32, taken off again": at(lambda i: ((i.int() * 2**30).long() - i * 2**30 + i) % N),
     "a negative divisor": at(lambda i: (i % -7) + 6),
     "data": lambda x: x[(x[:, 0] > 0).long() + 3] * 2,
 }

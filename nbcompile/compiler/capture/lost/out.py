@@ -36,5 +36,8 @@ def _is_forgotten(node: fx.Node) -> bool:
     tensors = [item for item in given if isinstance(item, torch.Tensor)]
     if not isinstance(into, torch.Tensor) or any(item.dtype != into.dtype for item in tensors):
         return False  # of another type it may be computed otherwise: a sum adds up in that of ``out``
+    made = node.meta.get("example_value")
+    if not isinstance(made, torch.Tensor) or made.shape != into.shape:
+        return False  # it is given another size
     alike = [item for item in tensors if item.dim() == into.dim()]
     return any(item.stride() != into.stride() for item in alike)

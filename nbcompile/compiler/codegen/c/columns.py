@@ -19,7 +19,7 @@ from nbcompile.compiler.loop_ir.versions import Part
 TILE = 512  # columns walked together
 SHORT, SHORTEST = 8, 3  # elements of a row
 MANY = 64  # rows
-LEAST = 6  # columns, of which half a vector is full
+LEAST = 8  # columns: half a vector
 CACHE_BYTES = 16 << 20  # wide tiles stream; narrow ones miss in every page of every row
 
 

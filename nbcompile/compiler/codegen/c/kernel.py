@@ -12,6 +12,7 @@ from nbcompile.compiler.codegen.c.expressions import (
     CALLED,
     HALVES,
     MEMORY_TYPES,
+    ONE_AT_A_TIME,
     REGISTER_TYPES,
     CWriter,
     c_functions,
@@ -434,3 +435,8 @@ def contiguous(values: KernelValues, buffers: Mapping[str, Buffer], axis: Axis) 
         elif step == ONE:
             score += weight
     return score
+
+
+def in_vectors(roots: Sequence[Value]) -> bool:
+    """Whether the C compiler may take several points at a time where ``roots`` are made at each."""
+    return all(value.op not in ONE_AT_A_TIME for value in walk_values(roots))

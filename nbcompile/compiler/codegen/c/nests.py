@@ -25,13 +25,14 @@ from nbcompile.compiler.codegen.c.accumulators import (
     Accumulator,
     accumulator,
 )
-from nbcompile.compiler.codegen.c.expressions import ONE_AT_A_TIME, REGISTER_TYPES, CWriter
+from nbcompile.compiler.codegen.c.expressions import REGISTER_TYPES, CWriter
 from nbcompile.compiler.codegen.c.kernel import (
     EVERY_BIT,
     KernelPrinter,
     Scope,
     calls_library,
     contiguous,
+    in_vectors,
     memory_type,
 )
 from nbcompile.compiler.codegen.expression import Expression, name
@@ -448,9 +449,7 @@ class Nests(KernelPrinter):
     @staticmethod
     def piece(work: PointWork) -> int:
         """How many points along a row are added up in float32, before a double takes over."""
-        return LONG_ROW * (
-            0 if any(value.op in ONE_AT_A_TIME for value in walk_values(work.roots)) else LANES
-        )
+        return LONG_ROW * LANES if in_vectors(work.roots) else 0
 
     def _keep(self, value: Value, element: str, scope: Scope) -> Scope:
         """Write ``value`` to its row buffer; it has a name from here on."""

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from nbcompile.compiler.codegen.c.accumulators import LANES, Accumulator
 from nbcompile.compiler.codegen.c.along import made_along
 from nbcompile.compiler.codegen.c.blocks import lying_across, print_blocks
-from nbcompile.compiler.codegen.c.expressions import ONE_AT_A_TIME, REGISTER_TYPES
-from nbcompile.compiler.codegen.c.kernel import PARALLEL_WORK, Scope, contiguous
+from nbcompile.compiler.codegen.c.expressions import REGISTER_TYPES
+from nbcompile.compiler.codegen.c.kernel import PARALLEL_WORK, Scope, contiguous, in_vectors
 from nbcompile.compiler.codegen.c.nests import VECTOR, Lanes, Nests, PointWork
 from nbcompile.compiler.codegen.c.positions import extreme_of, print_first
 from nbcompile.compiler.codegen.c.row_buffers import RowBuffers, plan_row_buffers
@@ -107,15 +107,13 @@ def _side_by_side(nests: Nests, work: PointWork, axes: Sequence[Axis]) -> int:
     each row by itself. They are as many in each step, and no row has parts."""
     rows, extent = axes[-2], axes[-2].extent.constant
     summed = [acc for acc in work.accumulators if nests.is_array(acc) and acc.in_pieces]
-    if not extent or not summed or any(rows in acc.item.place.atoms() for acc in work.accumulators):
+    told = any(acc.item.position is not None or rows in acc.item.place.atoms() for acc in work.accumulators)
+    if not extent or not summed or told:
         return 0
     values = list(walk_values(work.roots))
-    plain = all(value.op not in TRANSCENDENTAL | ONE_AT_A_TIME for value in values)
-    if (
-        len(values) > LIGHT
-        or not plain
-        or any(len(nests.segments(axis, work.roots, {})) > 1 for axis in axes)
-    ):
+    plain = in_vectors(work.roots) and all(value.op not in TRANSCENDENTAL for value in values)
+    parts = any(len(nests.segments(axis, work.roots, {})) > 1 for axis in axes)
+    if len(values) > LIGHT or not plain or parts:
         return 0
     streams = sum(value.kind == "load" and rows in value.axes for value in values) + len(work.stores)
     most = ROWS_AT_ONCE // max(streams, 1)
@@ -190,8 +188,7 @@ def _pass(nests: Nests, level: int, scope: Scope, buffers: RowBuffers) -> Scope:
     read = ((number, buffers.names[number]) for number in buffers.read.get(level, ()))
     reuse = {number: Expression(f"{row.text}[{lanes.element}]", row.dtype) for number, row in read}
     scope = nests.hoist(roots, frozenset(inner), {**scope, **reuse})
-    alone = any(value.op in ONE_AT_A_TIME for value in walk_values(roots))
-    sums = 1 if alone else LANES  # that the sum of a row is made of
+    sums = LANES if in_vectors(roots) else 1  # that the sum of a row is made of
     accumulators = [nests.in_row(nests.accumulator(item, count.constant, sums)) for item in reductions]
     tried = ((acc, extreme_of(nests, acc, count, stores)) for acc in accumulators if len(inner) == 1)
     extremes = {acc.name: extreme for acc, extreme in tried if extreme is not None}

@@ -54,7 +54,8 @@ _NO_HALF_ARITHMETIC = "-mno-avx512fp16"
 compute in float: all they need is conversions, which AVX-512 has without."""
 
 _GATHERS = "-mtune-ctrl=use_gather"
-"""gcc tunes code for a processor that it does not know as for any: without instructions that gather."""
+"""gcc tunes code for a processor that it does not know as for any: without instructions that gather. On
+Intel's of 2023 on, known by their arithmetic of halves, they are 1.5 times as fast as plain code."""
 
 _UNARY = (
     *("exp", "exp2", "exp10", "expm1", "log", "log2", "log10", "log1p", "cbrt", "erf", "erfc"),
@@ -216,7 +217,7 @@ def _describe(command: tuple[str, ...], version: str, kind: Literal["gcc", "clan
         flags.append("-mprefer-vector-width=512")
     if kind == "gcc" and "avx512_fp16" in features and _takes(command, _NO_HALF_ARITHMETIC):
         flags.append(_NO_HALF_ARITHMETIC)
-    if kind == "gcc" and "avx512f" in features and _gathers_fast() and _takes(command, _GATHERS):
+    if kind == "gcc" and "avx512_fp16" in features and _gathers_fast() and _takes(command, _GATHERS):
         flags.append(_GATHERS)
     vector_math = frozenset[str]()
     if sys.platform == "linux":

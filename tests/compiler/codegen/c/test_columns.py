@@ -154,4 +154,4 @@ def test_distances_to_a_few_centres(name: str, centres: int, dtype: torch.dtype)
     assert run.ran_compiled and not run.compilation.library_calls, run.eager_reason
     if name == "squares":
         text = run.compilation.kernels[0].sources["c"]
-        assert ("_turned[" in text) == (6 <= centres <= 682)
+        assert ("_turned[" in text) == (8 <= centres <= 682)
