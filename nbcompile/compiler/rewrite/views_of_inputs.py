@@ -110,6 +110,24 @@ def reads_by_strides(graph: fx.Graph) -> bool:
     )
 
 
+def writes_by_strides(graph: fx.Graph) -> bool:
+    """Whether a captured graph writes through strides of the program's own by which elements may lie in one
+    place: torch writes the old numbers of the others over the new ones."""
+    shown: set[fx.Node] = set()
+    for node in graph.nodes:
+        if (overwritten := written(node)) in shown:
+            return True
+        if node.op not in ("call_function", "call_method") or (source := _source(node)) is None:
+            continue
+        value = node.meta.get("example_value")
+        if _name(node).startswith("as_strided") and isinstance(value, torch.Tensor):
+            if _may_overlap(value):
+                shown.add(node)
+        elif source in shown and overwritten is None and _is_view(node):
+            shown.add(node)
+    return False
+
+
 def _can_be_made(node: fx.Node, needed: set[fx.Node]) -> bool:
     """Whether a node could be made anew; adds it and all that it needs to ``needed``."""
     if node in needed:
@@ -201,6 +219,19 @@ def _has_gaps(value: torch.Tensor) -> bool:
             if not statically_known_true(stride == held):
                 return True
             held = held * extent
+    return False
+
+
+def _may_overlap(value: torch.Tensor) -> bool:
+    """Whether two elements of a tensor may lie in one place. Asks for no guard."""
+    from torch.fx.experimental.symbolic_shapes import statically_known_true
+
+    reach: Any = 0
+    for stride, extent in sorted(zip(value.stride(), value.shape, strict=True), key=lambda it: _hint(it[0])):
+        if not statically_known_true(extent <= 1):
+            if not statically_known_true(stride > reach):
+                return True
+            reach = reach + stride * (extent - 1)
     return False
 
 

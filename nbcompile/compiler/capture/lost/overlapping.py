@@ -262,7 +262,25 @@ class _Sharing:
             if place not in self.layouts:
                 storage = given[place].untyped_storage()._cdata
                 shown[storage].append(_place(given[place], place in self.overwritten))
-        return not any(map(_overlap, shown.values()))
+        return not any(map(_overlap, shown.values())) and not self._loses_gradients(given)
+
+    def _loses_gradients(self, given: Sequence[Any]) -> bool:
+        """Whether what is written to one of these may make another view of the same tensor require a
+        gradient, where those that the graph was compiled for were views of tensors apart."""
+        pattern = _pattern(given, self.places)
+        if pattern == self.pattern or not torch.is_grad_enabled():
+            return False
+        if not any(isinstance(each, torch.Tensor) and each.requires_grad for each in given):
+            return False
+        of_one: dict[int, list[int]] = defaultdict(list)
+        for place, first in zip(self.places, pattern, strict=True):
+            of_one[first].append(place)
+        return any(
+            len(group) > 1
+            and not self.overwritten.isdisjoint(group)
+            and any(given[place]._base is not None and not given[place].requires_grad for place in group)
+            for group in of_one.values()
+        )
 
 
 def has_memory(value: Any) -> bool:

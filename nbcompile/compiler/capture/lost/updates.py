@@ -11,7 +11,9 @@ torch subtracts no bools: of fixed sizes it fails then, of symbolic ones it make
 
 A result that is a view by symbolic sizes of an overwritten input AOTAutograd finds in the wrong place, which
 is mended (:mod:`nbcompile.compiler.rewrite.views_of_inputs`); so it does what ``as_strided`` reads of a part
-of memory that is overwritten, which is left to eager.
+of memory that is overwritten, which is left to eager. So is what is written into a part of a view by
+``as_strided`` that shows elements several times: torch makes anew all that the view shows, in its order
+(``v = x.as_strided((2, 3), (0, 1)); v.diagonal(1).mul_(2)`` writes old numbers over new ones).
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ import torch
 from torch import fx
 from torch._functorch._aot_autograd.schemas import OutputType
 
-from nbcompile.compiler.rewrite.views_of_inputs import reads_by_strides, written
+from nbcompile.compiler.rewrite.views_of_inputs import reads_by_strides, writes_by_strides, written
 from nbcompile.errors import LoweringError
 
 _SUB = torch.ops.aten.sub.Tensor
@@ -65,13 +67,14 @@ def _has_symbols(views: Any) -> bool:
 
 
 def strides_lost(graph: fx.Graph) -> LoweringError | None:
-    """What is wrong if a captured graph reads by strides of its own what it overwrites; None if nothing."""
-    if not reads_by_strides(graph):
+    """What is wrong if a captured graph overwrites what it shows by strides of its own; None if nothing."""
+    if reads_by_strides(graph):
+        what = "it overwrites a part of its memory, which it reads by strides of its own (as_strided)"
+    elif writes_by_strides(graph):
+        what = "it overwrites a part of what strides of its own show several times (as_strided)"
+    else:
         return None
-    return LoweringError(
-        "it overwrites a part of its memory, which it reads by strides of its own (as_strided)",
-        advice="Write the view as slices and reshapes.",
-    )
+    return LoweringError(what, advice="Write the view as slices and reshapes.")
 
 
 def subtracts_bools(module: fx.GraphModule) -> bool:

@@ -57,6 +57,11 @@ _GATHERS = "-mtune-ctrl=use_gather"
 """gcc tunes code for a processor that it does not know as for any: without instructions that gather. On
 Intel's of 2023 on, known by their arithmetic of halves, they are 1.5 times as fast as plain code."""
 
+_NO_DOMINATORS = "-fno-tree-dominator-opts"
+"""gcc 13.3 loses ``j >= n - 2 && j <= n - 2`` in a vectorized loop beside a clamp to what depends on ``n``
+(the gradient of a reflecting pad): that pass takes it for never true, at -O2 and on any processor. 12.2 does
+not; of later ones nobody here knows."""
+
 _UNARY = (
     *("exp", "exp2", "exp10", "expm1", "log", "log2", "log10", "log1p", "cbrt", "erf", "erfc"),
     *("sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh"),
@@ -219,6 +224,12 @@ def _describe(command: tuple[str, ...], version: str, kind: Literal["gcc", "clan
         flags.append(_NO_HALF_ARITHMETIC)
     if kind == "gcc" and "avx512_fp16" in features and _gathers_fast() and _takes(command, _GATHERS):
         flags.append(_GATHERS)
+    if (
+        kind == "gcc"
+        and (numbered := re.search(r"(\d+)\.\d+(\.\d+)?\s*$", version))
+        and int(numbered[1]) >= 13
+    ):
+        flags.append(_NO_DOMINATORS)
     vector_math = frozenset[str]()
     if sys.platform == "linux":
         # A compiler with its own, older C library (conda's) must not be told of newer functions.

@@ -272,3 +272,27 @@ def test_an_overwritten_input_among_those_that_overlap_is_itself() -> None:
     for starts in ((0, 30), (16, 0), (0, 16)):
         inputs, wanted = views(torch.arange(60.0), *starts), views(torch.arange(60.0), *starts)
         torch.testing.assert_close((run(*inputs), inputs), (kept(*wanted), wanted), rtol=0, atol=0)
+
+
+def written_beside(row: Tensor, w: Tensor, other: Tensor) -> Tensor:
+    row.add_(w)
+    return other * 2
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+def test_a_view_that_requires_a_gradient_by_what_is_written_beside_it(wanted: bool) -> None:
+    """At the second call both are views of one tensor, of elements apart (fuzzer's seed 17000832)."""
+    torch._dynamo.reset()
+    run = nbcompile.compile(written_beside, options={"cache": False})
+    for views in (False, True):
+        both = []
+        for function in (run, written_beside):
+            w, memory = torch.ones(2, requires_grad=wanted), torch.rand(2, 2, generator=torch.manual_seed(0))
+            row, other = (memory[0], memory[1]) if views else (memory[0].clone(), memory[1].clone())
+            result = function(row, w, other)
+            both.append((result, memory, row, other))
+        for found, expected in zip(*both, strict=True):
+            torch.testing.assert_close(found, expected)
+            assert found.requires_grad == expected.requires_grad
+    said = [note for note in run.compilation.notes if "share memory in another way" in note]
+    assert len(said) == (1 if wanted else 0)

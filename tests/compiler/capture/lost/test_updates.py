@@ -68,3 +68,37 @@ def test_bools_that_are_written_through_an_expand(sizes: tuple[int, ...]) -> Non
         found, expected = torch.ones(size) > 0, torch.ones(size) > 0
         assert torch.equal(run(found), function(expected)) and torch.equal(found, expected)
     assert "AOTAutograd could not trace it" in run.eager_reason
+
+
+def diagonal_of_rows(x: Tensor) -> Tensor:
+    rows = torch.as_strided(x, (2, 3), (0, 1), 0)
+    last = torch.diagonal(rows, 1)
+    last.div_(last.abs() + 1)
+    return rows * 1
+
+
+def windows(x: Tensor) -> Tensor:
+    shown = x.as_strided((3, 3), (2, 1))
+    shown[::2].mul_(2)
+    return shown + 0
+
+
+def apart(x: Tensor) -> Tensor:
+    shown = x.as_strided((3, 2), (2, 1))
+    shown[1].mul_(2)
+    return x + 0
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize(("function", "lost"), [(diagonal_of_rows, True), (windows, True), (apart, False)])
+def test_what_is_written_where_strides_meet(
+    function: Callable[..., Tensor], lost: bool, dynamic: bool
+) -> None:
+    """Old numbers of the elements that show one place were written over the new ones (seed 17002864)."""
+    torch._dynamo.reset()
+    run = nbcompile.compile(function, dynamic=dynamic, options={"cache": False})
+    for n in (16, 12):
+        found, expected = torch.linspace(-1, 1, n), torch.linspace(-1, 1, n)
+        torch.testing.assert_close(run(found), function(expected))
+        torch.testing.assert_close(found, expected)
+    assert ("several times (as_strided)" in run.eager_reason) == lost

@@ -37,6 +37,20 @@ void choose(const float *a, const float *b, float *chosen) {
     }
 }
 """
+LAST_BUT_ONE = """
+void last_but_one(const float *x, float *out, long n) {
+  #pragma omp simd
+  for (long j = 0; j < n; j++) {
+    const _Bool ge = j >= n - 2;
+    const _Bool le = j <= n - 2;
+    const _Bool is = ge && le;
+    const _Bool other = !is;
+    const long at = n*2 - 1 - j;
+    const long place = (at > 0L ? at : 0L) < n + 1 ? (at > 0L ? at : 0L) : n + 1;
+    out[j] = other ? 0.0f : x[place];
+  }
+}
+"""
 BF16 = """
 static inline float as_float(unsigned short x) {
   union { unsigned int u; float f; } bits = { (unsigned int)x << 16 };
@@ -143,3 +157,14 @@ void choose(const _Float16 *given, const _Float16 *norm, const _Float16 *norm_1,
 }
 """
     find_toolchain().compile(chosen, tmp_path / "chosen.so")
+
+
+@pytest.mark.parametrize("extra", [(), ("-fno-tree-fre",)], ids=["as built", "without another pass"])
+@pytest.mark.parametrize("n", [3, 17])
+def test_one_place_of_a_row_by_two_comparisons(tmp_path: Path, n: int, extra: tuple[str, ...]) -> None:
+    """gcc 13.3 takes the place for none (the fuzzer's seed 17009101)."""
+    out = tmp_path / "last.so"
+    find_toolchain().compile(LAST_BUT_ONE, out, extra)
+    x, found = (ctypes.c_float * (n + 2))(*range(1, n + 3)), (ctypes.c_float * n)()
+    ctypes.CDLL(str(out)).last_but_one(x, found, ctypes.c_long(n))
+    assert list(found) == [0.0] * (n - 2) + [n + 2.0, 0.0]

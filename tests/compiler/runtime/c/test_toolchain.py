@@ -185,6 +185,20 @@ def test_search_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert find_toolchain().command[0].endswith("gcc")
 
 
+@pytest.mark.parametrize(
+    ("version", "without"),
+    [("gcc (Debian 12.2.0-14) 12.2.0", False), ("gcc-real (Ubuntu 13.3.0-6) 13.3.0", True)],
+)
+def test_a_pass_of_newer_gcc_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, without: bool
+) -> None:
+    script = (
+        f"case \"$*\" in *--version*) echo '{version}'; echo 'Free Software Foundation';; *) exit 1;; esac\n"
+    )
+    monkeypatch.setenv("NBCOMPILE_CC", str(_program(tmp_path, "gcc", script)))
+    assert ("-fno-tree-dominator-opts" in find_toolchain().flags) == without
+
+
 def test_a_compiler_that_hangs_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     version = "*--version*) echo 'Free Software Foundation';;"
     hanging = f'case "$*" in {version} *print-file*|*-E*) echo x;; *) exec sleep 60;; esac\n'
