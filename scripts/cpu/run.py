@@ -1,16 +1,17 @@
 """nbcompile beside Inductor and eager on programs that nobody tuned for (programs.py, snippets.py, users/,
-strangers/, nets.py).
+strangers/, newcomers/, nets.py).
 
-    python scripts/cpu/run.py [--snippets | --users | --strangers | --nets] [--only NAME ...] [--half 0]
-                              [--json FILE] [--autotune] [--wrapper]
+    python scripts/cpu/run.py [--snippets | --users | --strangers | --newcomers | --nets] [--half 0]
+                              [--only NAME ...] [--json FILE] [--autotune] [--wrapper]
 
 Contestants take turns, in another order each round: the one after a call that streams through memory finds
 its inputs gone from the cache, the one after a short call finds them there. Two threads, huge pages for all
-(``THP_MEM_ALLOC_ENABLE=1``), no gradients. Ours is called through ``nbcompile.compile``, Inductor through
-``torch.compile``, as their users do; ``--entry`` calls ours through ``torch.compile(backend="nbcompile")``.
-``--autotune`` adds Inductor with max-autotune and freezing, ``--wrapper`` Inductor with ``cpp_wrapper``.
-``--half`` takes one half of the programs, so that the other stays unseen until the last measurement. A
-result that differs from eager by more than rounding is said, and counts as no time.
+(``THP_MEM_ALLOC_ENABLE=1``), no gradients but those that a program takes itself. Ours is called through
+``nbcompile.compile``, Inductor through ``torch.compile``, as their users do; ``--entry`` calls ours through
+``torch.compile(backend="nbcompile")``. ``--autotune`` adds Inductor with max-autotune and freezing,
+``--wrapper`` Inductor with ``cpp_wrapper``. ``--half`` takes one half of the programs, so that the other
+stays unseen until the last measurement. A result that differs from eager by more than rounding is said, and
+counts as no time.
 """
 
 from __future__ import annotations
@@ -53,13 +54,20 @@ def contestants(arguments: argparse.Namespace, f: Callable[..., Any]) -> dict[st
 def corpus(arguments: argparse.Namespace) -> ModuleType:
     """The module that has the programs asked for: their names in ``PROGRAMS``, and ``build``."""
     import nets
+    import newcomers
     import snippets
     import strangers
     import users
 
     import programs
 
-    chosen = {"users": users, "strangers": strangers, "snippets": snippets, "nets": nets}
+    chosen = {
+        "users": users,
+        "strangers": strangers,
+        "newcomers": newcomers,
+        "snippets": snippets,
+        "nets": nets,
+    }
     return next((module for name, module in chosen.items() if getattr(arguments, name)), programs)
 
 
@@ -155,6 +163,7 @@ def main() -> int:
     parser.add_argument("--snippets", action="store_true", help="single operators instead (snippets.py)")
     parser.add_argument("--users", action="store_true", help="programs of a stranger's instead (users/)")
     parser.add_argument("--strangers", action="store_true", help="or of another's (strangers/)")
+    parser.add_argument("--newcomers", action="store_true", help="or of a third's (newcomers/)")
     parser.add_argument("--nets", action="store_true", help="or convolution nets (nets.py)")
     parser.add_argument("--budget", type=float, default=1.5, help="seconds of samples a program")
     parser.add_argument("--threads", type=int, default=2)
@@ -172,13 +181,15 @@ def main() -> int:
     names = list(source.PROGRAMS)[: ISSUE if arguments.issue else None]
     names = [name for name in names if not arguments.only or name in arguments.only]
     names = [name for name in names if arguments.half is None or source.half(name) == arguments.half]
-    names = [name for name in names if name not in getattr(source, "TRAIN_LOSS", ())]  # no gradients here
+    training = getattr(source, "TRAIN_LOSS", ())
+    if not hasattr(source, "GRADIENTS_WITHIN"):
+        names = [name for name in names if name not in training]
     print(f"torch {torch.__version__}, {arguments.threads} threads, load {os.getloadavg()[0]:.1f}; µs")
     rows = []
-    with torch.no_grad():
-        for name in names:
+    for name in names:
+        with torch.set_grad_enabled(name in training):
             rows.append(measure(name, arguments))
-            print(line(rows[-1]), flush=True)
+        print(line(rows[-1]), flush=True)
     print("\n".join(summary(rows)))
     if arguments.json:
         arguments.json.write_text("".join(json.dumps(row) + "\n" for row in rows))

@@ -15,6 +15,7 @@ import torch
 from torch._decomp import get_decompositions
 from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND, elementwise_dtypes
 
+from nbcompile.compiler.capture.lists_of_tensors import by_place
 from nbcompile.compiler.rewrite import losses
 from nbcompile.compiler.rewrite.weight_norm import weight_norm_interface_backward
 from nbcompile.options import Options
@@ -27,9 +28,9 @@ _KEPT = (
     "native_layer_norm _softmax _log_softmax gelu var_mean roll flip "
     "_scaled_dot_product_flash_attention_for_cpu _scaled_dot_product_flash_attention_for_cpu_backward "
     "scaled_dot_product_attention _scaled_dot_product_attention_math linear_backward "
-    "mv dot vdot addmv linspace logspace addcmul addcdiv lerp logsumexp embedding_dense_backward tril triu "
-    "gelu_backward silu_backward sigmoid_backward tanh_backward threshold_backward nan_to_num logaddexp "
-    "index_add index_copy index_fill _softmax_backward_data _log_softmax_backward_data "
+    "mv dot vdot addmv eye linspace logspace addcmul addcdiv lerp logsumexp embedding_dense_backward "
+    "tril triu gelu_backward silu_backward sigmoid_backward tanh_backward threshold_backward nan_to_num "
+    "logaddexp index_add index_copy index_fill _softmax_backward_data _log_softmax_backward_data "
     "native_layer_norm_backward select_backward slice_backward native_group_norm native_group_norm_backward "
     "_native_batch_norm_legit _native_batch_norm_legit_functional _native_batch_norm_legit_no_training "
     "native_batch_norm_backward batch_norm_backward _fused_rms_norm _fused_rms_norm_backward _safe_softmax "
@@ -62,6 +63,7 @@ def _table(eager_random: bool, gpu: bool) -> Table:
         packet = getattr(aten, name, None)  # not every torch has each of these
         for overload in packet.overloads() if packet is not None else ():
             table.pop(getattr(packet, overload), None)
+    table.update(by_place())
     packets = [getattr(aten, name) for name in _ADDED if hasattr(aten, name)]
     table.update(get_decompositions(packets))
     if aten.baddbmm.default in table:

@@ -224,5 +224,8 @@ def arange_like(d: Draw) -> str:
             f"torch.arange({d.size(x, 0)}, dtype=torch.{dtype})",
             f"torch.linspace(0, 1, {d.size(x, -1)})",
             f"torch.arange({d.size(x, 0)} - 1, -1, -1)",
+            f"torch.eye({d.size(x, 0)} + 290, {d.size(x, -1)})",
+            f"torch.eye({d.size(x, -1)}, dtype=torch.{dtype})",
+            f"torch.tril_indices({d.size(x, 0)}, {d.size(x, -1)})",
         ]
     )

@@ -212,7 +212,20 @@ def foreach(d: Draw) -> Made:
     x = target(d, floating=True)
     y = d.like(x)
     return Made(
-        d.choice([f"torch._foreach_add_([{x}], [{y}])", f"torch._foreach_mul_([{x}], 0.5)"]), 0, x.name
+        d.choice(
+            [
+                f"torch._foreach_add_([{x}], [{y}], alpha=0.5)",
+                f"torch._foreach_mul_([{x}], 0.5)",
+                f"torch._foreach_lerp_([{x}], [{y}], 0.3)",
+                f"torch._foreach_addcmul_([{x}], [{y}], [{y}], 0.5)",
+                f"torch._foreach_addcdiv_([{x}], [{y}], torch._foreach_exp([{y}]), [0.5])",
+                f"torch._foreach_maximum_([{x}], [{y}])",
+                f"torch._foreach_clamp_min_([{x}], -0.5)",
+                f"torch._foreach_div_([{x}], torch._foreach_add(torch._foreach_norm([{y}]), 1))",
+            ]
+        ),
+        0,
+        x.name,
     )
 
 

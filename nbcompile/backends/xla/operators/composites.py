@@ -3,46 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from functools import partial
-from typing import Any
 
 import torch
 from torch.nn import functional as F
 
 from nbcompile.backends.xla.registry import overload
 from nbcompile.compiler.capture.decompositions import Table
+from nbcompile.compiler.capture.lists_of_tensors import by_place
 
 aten = torch.ops.aten
 Tensor = torch.Tensor
 
-# Operators of lists of tensors, which optimizers use; those of one tensor are named after them.
-_LISTS = (
-    "add.Scalar add.List add.ScalarList add.Tensor sub.Scalar sub.List sub.ScalarList mul.Scalar mul.List "
-    "mul.ScalarList mul.Tensor div.Scalar div.List div.ScalarList div.Tensor neg sqrt rsqrt reciprocal abs "
-    "exp sign maximum.List minimum.List lerp.Scalar lerp.List addcmul.Scalar addcmul.ScalarList "
-    "addcdiv.Scalar addcdiv.ScalarList pow.Scalar"
-).split()
-
 
 def composites() -> Table:
     """The rewrites of those that this torch has."""
-    named: dict[str, Callable[..., Any]] = {"_transformer_encoder_layer_fwd": _encoder_layer}
-    for name in _LISTS:
-        named[f"_foreach_{name}"] = partial(_each, getattr(aten, name.partition(".")[0]))
-    return {target: how for name, how in named.items() if (target := overload(name)) is not None}
-
-
-def _each(operator: Any, first: Sequence[Tensor], *others: Any, **options: Any) -> list[Tensor]:
-    """``operator`` of the first items, of the second, ...; what is no list is the same for all. What follows
-    three tensors is the factor ``value``."""
-    made = []
-    for place in range(len(first)):
-        given = [other[place] if isinstance(other, list | tuple) else other for other in others]
-        if operator in (aten.addcmul, aten.addcdiv) and len(given) == 3:
-            options["value"] = given.pop()
-        made.append(operator(first[place], *given, **options))
-    return made
+    found: Table = dict(by_place())
+    if (target := overload("_transformer_encoder_layer_fwd")) is not None:
+        found[target] = _encoder_layer
+    return found
 
 
 def _encoder_layer(

@@ -250,6 +250,28 @@ def _iota_call(length: int, start: int, step: int) -> Call:
     return call(length, start=start, step=step, dtype=torch.int64, device=device, requires_grad=False)
 
 
+# torch's rewrite compares ranges of the narrowest type that holds the size, which no kernel of eager's makes:
+# a graph that has to run in ATen could not
+@lowering(aten.eye.default, samples=calls(
+    plain=lambda draw: call(300),
+    truth=lambda draw: call(5, dtype=torch.bool),
+    half=lambda draw: call(5, dtype=torch.bfloat16),
+    empty=lambda draw: call(0),
+))  # fmt: skip
+@lowering(aten.eye.m, samples=calls(
+    wide=lambda draw: call(3, 5),
+    tall=lambda draw: call(300, 2, dtype=torch.int64),
+))  # fmt: skip
+def eye(b: Builder, *sizes: Any, **options: Any) -> View:
+    """Ones on the diagonal of a matrix, zeros elsewhere."""
+    dtype = b.result_dtype()
+
+    def body(row: Index, column: Index) -> Expr:
+        return where(index_value(row).eq(index_value(column)), constant(1, dtype), constant(0, dtype))
+
+    return b.generate(b.result_shape(), dtype, body)
+
+
 def _spaced(b: Builder, start: Operand, end: Operand, steps: Any) -> Callable[[Index], Expr]:
     """Evenly spaced numbers, counted from the nearer end, in the type the result is computed in. The
     ends are numbers or 0-d tensors."""
