@@ -23,7 +23,7 @@ from nbcompile.compiler.fuse.own_sums import (
     only_reduces,
     shares,
 )
-from nbcompile.compiler.fuse.recompute import repeats, times_over
+from nbcompile.compiler.fuse.recompute import Evaluations, repeats
 from nbcompile.compiler.fuse.scans import counts_up, scanning
 from nbcompile.compiler.fuse.storage import why_not_in_place
 from nbcompile.compiler.loop_ir.expr import Load
@@ -405,6 +405,7 @@ def _check_edges(group: Group, uses: Uses) -> Refusal | None:
     if problem is not None:
         return problem
     computable = _Computable(group, makers)
+    evaluations = Evaluations(group, makers, uses.limits)
     for loop in group.loops:
         binding = group.bindings.get(loop.id)
         for load in loop.reads():
@@ -427,7 +428,7 @@ def _check_edges(group: Group, uses: Uses) -> Refusal | None:
                 continue
             if not computable.at(load, binding):
                 return Refusal("other-rows", f"reads {load.buffer} at other rows than those it is made in")
-            times = times_over(load, loop, maker, group, makers, uses.limits)
+            times = evaluations.times_over(load, loop, maker)
             if times and not uses.forces((maker, loop)):
                 return Refusal("recompute", f"{maker.name} would be computed {times:,.0f} times over")
     return None

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+from itertools import groupby
 from math import prod
 
-from nbcompile.compiler.fuse.alignment import nest_of, place_of
-from nbcompile.compiler.fuse.cost import bytes_saved, evaluations, is_expensive, operations, steps
+from nbcompile.compiler.fuse.alignment import place_of
+from nbcompile.compiler.fuse.cost import bytes_saved, evaluations, is_expensive, operations
 from nbcompile.compiler.fuse.limits import Limits
 from nbcompile.compiler.loop_ir.expr import Expr, Guarded, Load, walk_index
-from nbcompile.compiler.loop_ir.fused import Group
+from nbcompile.compiler.loop_ir.fused import Binding, Group
 from nbcompile.compiler.loop_ir.index import IndexExpr
 from nbcompile.compiler.loop_ir.nodes import Loop, hint_product
 
+Place = tuple[IndexExpr, ...]
 NEARLY_ONCE = 1.1
 """A window's overlap at the edge of a tensor is no second time."""
 
@@ -30,44 +32,81 @@ def repeats(group: Group, maker: Loop) -> float:
     return hint_product(axis.extent for axis in order[:depth]) / max(hint_product(a.extent for a in own), 1)
 
 
-def times_over(
-    load: Load, reader: Loop, maker: Loop, group: Group, makers: Mapping[str, Loop], limits: Limits
-) -> float:
-    """How often each element of the pointwise ``maker`` would be computed, where that costs more than to keep
-    it in memory; 0 where it does not."""
-    points = max(maker.points(), 1)
-    windows = sum(1 for other in reader.reads() if other.buffer == load.buffer)
-    if not limits.split_alone:
-        costly = is_expensive(maker, makers) or len(maker.reads()) > limits.cheap_loads
-        times = evaluations(load, reader) / points
-        if windows > 2:  # each of a window's loads counts, guarded or not
-            times = max(times, windows * reader.points() / points)
-        return times if costly and times > NEARLY_ONCE else 0.0
-    computed = sum(_evaluated(group, maker, load.buffer))
-    times = computed / points
-    if times <= NEARLY_ONCE:
-        return 0.0
-    if is_expensive(maker, makers) or (windows > 2 and _masked(reader, load)):
-        return times
-    saved = bytes_saved(maker.outputs[0], load.buffer in group.stored)
-    again = (computed - points) * operations(maker, makers)
-    return times if again > saved * limits.operations_a_byte else 0.0
+class Evaluations:
+    """How often a kernel computes what it computes where it is read, through all that reads it there: two
+    parts of a picture's pixels are each computed from every pixel of a smaller one."""
 
+    def __init__(self, group: Group, makers: Mapping[str, Loop], limits: Limits) -> None:
+        self.group, self.makers, self.limits = group, makers, limits
+        self._readers: dict[str, list[tuple[Loop, Load]]] = {}
+        for loop in group.loops:
+            for load in loop.reads():
+                self._readers.setdefault(load.buffer, []).append((loop, load))
+        self._found: dict[str, dict[Place, float]] = {}
 
-def _evaluated(group: Group, maker: Loop, buffer: str) -> Iterable[float]:
-    """How many elements of ``buffer`` a kernel computes for each place that it reads it at, or stores it."""
-    found: dict[object, float] = {}
-    if buffer in group.stored and (own := group.bindings.get(maker.id)) is not None:
-        found[False, tuple(own[axis] for axis in maker.kept)] = float(maker.points())
-    for loop in group.loops:
-        binding = group.bindings.get(loop.id)
-        for load in loop.reads():
-            if load.buffer != buffer:
-                continue
-            place = binding is None, place_of(load, binding or nest_of(loop.axes)[1])
-            count = steps(load, loop) * _part(loop.body, load)
-            found[place] = max(count, found.get(place, 0.0))
-    return found.values()
+    def times_over(self, load: Load, reader: Loop, maker: Loop) -> float:
+        """How often each element of the pointwise ``maker`` would be computed, where that costs more than to
+        keep it in memory; 0 where it does not."""
+        points, limits, makers = max(maker.points(), 1), self.limits, self.makers
+        windows = sum(1 for other in reader.reads() if other.buffer == load.buffer)
+        if not limits.split_alone:
+            costly = is_expensive(maker, makers) or len(maker.reads()) > limits.cheap_loads
+            times = evaluations(load, reader) / points
+            if windows > 2:  # each of a window's loads counts, guarded or not
+                times = max(times, windows * reader.points() / points)
+            return times if costly and times > NEARLY_ONCE else 0.0
+        computed = self._computed(maker, load.buffer)
+        times = computed / points
+        if times <= NEARLY_ONCE:
+            return 0.0
+        if is_expensive(maker, makers) or (windows > 2 and _masked(reader, load)):
+            return times
+        saved = bytes_saved(maker.outputs[0], load.buffer in self.group.stored)
+        again = (computed - points) * operations(maker, makers)
+        return times if again > saved * limits.operations_a_byte else 0.0
+
+    def _computed(self, maker: Loop, buffer: str) -> float:
+        """How many elements of ``buffer`` the kernel computes for each place that it reads it at, or stores
+        it."""
+        total = sum(part * self._steps(place) for place, part in self._places(buffer).items())
+        own = self.group.bindings.get(maker.id)
+        if buffer in self.group.stored and own is not None:
+            place = tuple(own[axis] for axis in maker.kept)
+            if place not in self._places(buffer):
+                total += maker.points()
+        return total
+
+    def _places(self, buffer: str) -> dict[Place, float]:
+        """Where a buffer is read, in the axes of the nest, and at which part of its points."""
+        if buffer not in self._found:
+            found: dict[Place, float] = {}
+            for _, reads in groupby(self._readers.get(buffer, ()), key=lambda each: each[0].id):
+                read: dict[Place, float] = {}  # of what a loop reads twice there is one
+                for loop, load in reads:
+                    part = _part(loop.body, load) if loop.is_guarded else 1.0
+                    for binding, share in self._bindings(loop):
+                        place = place_of(load, binding)
+                        read[place] = max(part * share, read.get(place, 0.0))
+                for place, part in read.items():
+                    found[place] = min(1.0, part + found.get(place, 0.0))
+            self._found[buffer] = found
+        return self._found[buffer]
+
+    def _bindings(self, loop: Loop) -> list[tuple[Binding, float]]:
+        """Where a loop is in the nest: there once, or wherever it is read."""
+        binding = self.group.bindings.get(loop.id)
+        if binding is not None:
+            return [(binding, 1.0)]
+        places = [item for out in loop.outputs for item in self._places(out.name).items()]
+        return [(dict(zip(loop.kept, place, strict=True)), part) for place, part in places]
+
+    def _steps(self, place: Place) -> float:
+        """How often the nest comes by an element: once per point of the axes down to the innermost one that
+        its index depends on."""
+        axes = {axis for index in place for axis in index.axes()}
+        order = (*self.group.nest.rows, *self.group.nest.inner_axes)
+        depth = max((n + 1 for n, axis in enumerate(order) if axis in axes), default=0)
+        return float(hint_product(axis.extent for axis in order[:depth]))
 
 
 def _part(expr: Expr, load: Load) -> float:

@@ -19,7 +19,7 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from nbcompile.compiler.loop_ir.computed_sizes import PythonNumber, computed_in, told_by
-from nbcompile.compiler.loop_ir.expr import Expr, Load, constant, walk_index
+from nbcompile.compiler.loop_ir.expr import Expr, Guarded, Load, constant, walk_index
 from nbcompile.compiler.loop_ir.index import ONE, ZERO, Atom, Axis, Index, IndexExpr, Size, index, product
 from nbcompile.compiler.loop_ir.substitution import substitute
 
@@ -215,6 +215,11 @@ class Loop:
         for place in self.target or ():
             found += [node for node in walk_index(place) if isinstance(node, Load)]
         return tuple(dict.fromkeys(found))
+
+    @cached_property
+    def is_guarded(self) -> bool:
+        """Whether its body chooses by bounds what it evaluates."""
+        return any(isinstance(node, Guarded) for node in self.body.walk())
 
     def without_reads(self) -> Loop:
         """The same loop where the domain has no points, so that no body is ever evaluated. What does not

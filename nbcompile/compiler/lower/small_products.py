@@ -1,19 +1,23 @@
-"""Products of a small matrix and a vector on a CPU: a call of the BLAS takes longer than their loop, which is
-also one with what is around it (a state-space model's ``einsum("bdn,bn->bd", h, c)`` at each step)."""
+"""Products of a small matrix and a vector, and of matrices of three or four columns, on a CPU: a call of the
+BLAS takes longer than their loop, which is also one with what is around it (a state-space model's
+``einsum("bdn,bn->bd", h, c)`` at each step; points that are turned, colours, poses)."""
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 
-from nbcompile.compiler.loop_ir.expr import HALF
-from nbcompile.compiler.loop_ir.index import product
+from nbcompile.compiler.loop_ir.expr import HALF, Expr
+from nbcompile.compiler.loop_ir.index import Index, index, product
 from nbcompile.compiler.loop_ir.nodes import View
 from nbcompile.compiler.lower.builder import Builder, at
 
 aten = torch.ops.aten
+_PRODUCTS = (aten.mm.default, aten.bmm.default)
 LONGEST = 64
 """Elements of a sum: more are added up in vectors by the BLAS, and in another order."""
 MOST = 1 << 15
@@ -23,15 +27,26 @@ MOST_OF_HALVES = 1 << 19
 """A call takes 40 microseconds and more, of a vector no less than of a matrix: attention to cached keys."""
 
 
+SHORTEST = 4
+"""Elements of a sum that is written out: then the loop is one over the results, of any number."""
+SHORTEST_OF_BATCHES = 8
+NAIVE = 400
+"""Multiplications: ATen itself makes plain loops of batches of less, one matrix after the other."""
+
+
 def small_product(b: Builder, target: Any, args: Sequence[Any], kwargs: Any) -> View | None:
-    """``mm(x, y)`` or ``bmm(x, y)`` of known sizes as a loop, where ``x`` is one row or ``y`` one column;
-    None where that gains nothing."""
-    if b.options.chip.is_gpu or kwargs or target not in (aten.mm.default, aten.bmm.default):
+    """``mm(x, y)``, ``addmm(bias, x, y)`` or ``bmm(x, y)`` as a loop, where ``x`` is one row, ``y`` one
+    column, or the sums are short; None where that gains nothing."""
+    if b.options.chip.is_gpu or kwargs or target not in (*_PRODUCTS, aten.addmm.default):
         return None
-    x, y = args
+    x, y = args[-2:]
+    if x.dtype not in (torch.float32, torch.float64, *HALF):
+        return None
+    if _is_short(x, y):
+        return _written_out(b, x, y, args[:-2])
     *batch, rows, length = x.shape
     columns = y.shape[-1]
-    if x.dtype not in (torch.float32, torch.float64, *HALF) or not (rows == 1 or columns == 1):
+    if target not in _PRODUCTS or not (rows == 1 or columns == 1):
         return None
     half = x.dtype in HALF
     work, longest = product((*batch, rows, columns, length)).constant, LONGEST_OF_HALVES if half else LONGEST
@@ -42,3 +57,24 @@ def small_product(b: Builder, target: Any, args: Sequence[Any], kwargs: Any) -> 
     body = b.element(x, (*outer, row, inner)) * b.element(y, (*outer, inner, column))
     total = b.total(axes[:-1], axes[-1:], body)
     return b.copy(total, x.dtype) if half else total
+
+
+def _is_short(x: View, y: View) -> bool:
+    """Whether the sums of a product are written out."""
+    *batch, rows, length = x.shape
+    summed, work = length.constant or 0, product((rows, length, y.shape[-1])).constant
+    naive = bool(batch) and work is not None and work < NAIVE
+    return 0 < summed <= (SHORTEST_OF_BATCHES if naive else SHORTEST)
+
+
+def _written_out(b: Builder, x: View, y: View, bias: Sequence[View]) -> View:
+    def body(*where: Index) -> Expr:
+        *outer, row, column = where
+        terms = [
+            b.element(x, (*outer, row, index(n))) * b.element(y, (*outer, index(n), column))
+            for n in range(x.shape[-1].constant or 0)
+        ]
+        total = functools.reduce(operator.add, terms)
+        return total + b.element(bias[0], where) if bias else total
+
+    return b.generate((*x.shape[:-1], y.shape[-1]), x.dtype, body)

@@ -17,6 +17,13 @@ CASES: dict[str, tuple[Callable[..., Tensor], tuple[tuple[int, ...], ...]]] = {
     "dot": (lambda x, y: torch.mm(x, y), ((1, 8), (8, 1))),
     "bmm": (lambda x, y: torch.bmm(x, y), ((4, 48, 16), (4, 16, 1))),
     "einsum": (lambda h, c: torch.einsum("bdn,bn->bd", h, c), ((4, 48, 8), (4, 8))),
+    "wide": (lambda x, y: x @ y, ((300, 3), (3, 40))),
+    "points": (lambda p, r: torch.einsum("ij,nj->ni", r, p), ((50, 3), (3, 3))),
+    "colours": (lambda p, r: torch.einsum("ij,bjhw->bihw", r, p), ((2, 3, 8, 9), (3, 3))),
+    "poses": (lambda x, y: torch.matmul(x, y), ((2, 5, 4, 4), (2, 5, 4, 4))),
+    "gram": (lambda x: x.mT @ x, ((20, 8, 3),)),
+    "linear": (torch.nn.functional.linear, ((30, 2), (16, 2), (16,))),
+    "one": (lambda x, y: x @ y, ((3, 1), (1, 4))),
     "transposed": (lambda x, y: x.t() @ y, ((8, 12), (8, 1))),
 }
 
@@ -50,7 +57,8 @@ def test_infinities_and_none_of_a_number() -> None:
 
 
 @pytest.mark.parametrize(
-    "shapes", [((12, 65), (65, 1)), ((2000, 32), (32, 1)), ((12, 8), (8, 2)), ((0, 8), (8, 1))]
+    "shapes",
+    [((12, 65), (65, 1)), ((2000, 32), (32, 1)), ((12, 8), (8, 2)), ((0, 8), (8, 1)), ((4, 5), (5, 4))],
 )
 def test_the_blas_has_what_is_longer_larger_wider_or_empty(shapes: tuple[tuple[int, ...], ...]) -> None:
     inputs = [torch.randn(shape) for shape in shapes]
@@ -77,3 +85,28 @@ def test_attention_of_one_row_to_a_cache_of_half_types(dtype: torch.dtype) -> No
     exact = x[:32].double() @ y.double()
     assert not called and (found - exact).abs().max() <= torch.finfo(dtype).eps * exact.abs().max()
     assert calls(torch.mm, torch.randn(129, 4096, dtype=dtype), y)[1]
+
+
+def test_short_sums_of_any_number_of_rows() -> None:
+    def turned(points: Tensor, turn: Tensor, moved: Tensor) -> Tensor:
+        return torch.relu(points @ turn.mT + moved)
+
+    torch._dynamo.reset()
+    run = nbcompile.compile(turned, options={"cache": False})
+    for n in (7, 19, 0, 1):
+        inputs = torch.randn(n, 3), torch.randn(3, 3), torch.randn(3)
+        torch.testing.assert_close(run(*inputs), turned(*inputs))
+    assert not run.compilation.library_calls
+
+
+def test_gradients_of_poses() -> None:
+    poses, points = torch.randn(6, 3, 3, requires_grad=True), torch.randn(6, 9, 3, requires_grad=True)
+
+    def moved(poses: Tensor, points: Tensor) -> Tensor:
+        return torch.bmm(points, poses).tanh()
+
+    torch._dynamo.reset()
+    found = torch.autograd.grad(nbcompile.compile(moved)(poses, points).square().sum(), (poses, points))
+    torch.testing.assert_close(
+        found, torch.autograd.grad(moved(poses, points).square().sum(), (poses, points))
+    )
