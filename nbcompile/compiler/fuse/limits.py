@@ -40,7 +40,7 @@ def limits_of(target: Target) -> Limits:
     if not target.is_gpu:
         # Apart, each kernel shares its rows among all threads, with about half as much work again. That one
         # row alone stays so with one thread too gains little, and holds on every machine.
-        return Limits(few_rows=max(2, -(-2 * target.multiprocessors // 3)))
+        return Limits(few_rows=max(2, -(-2 * target.multiprocessors // 3)), launch_points=1 << 12)
     return Limits(
         few_rows=target.multiprocessors // 2,
         serial_points=1 << 18,

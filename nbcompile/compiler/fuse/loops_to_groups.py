@@ -111,9 +111,12 @@ class _Fuser:
     def offer_to_siblings(self, loop: Loop) -> None:
         for load in loop.reads():
             buffer = self.uses.buffers[load.buffer]
-            if buffer.bytes_hint() < MIN_SIBLING_BYTES:
+            little = buffer.bytes_hint() < MIN_SIBLING_BYTES
+            if little and not self._small(loop):
                 continue
             for other in self._last_before(load.buffer, loop):
+                if little and not (self._small(other) and _shape_of(other) == _shape_of(loop)):
+                    continue
                 if self.group_of[other.id] != self.group_of[loop.id]:
                     self._try(other, loop, "siblings", buffer.bytes_hint(), buffer)
 

@@ -175,17 +175,27 @@ def test_long_chains_fuse_in_time():
     assert sum(len(group.loops) for group in program.groups) == 300
 
 
-def test_small_loops_behind_one_kernel_are_one_launch_on_a_gpu():
+def test_small_loops_behind_one_kernel_are_one_launch():
     def function(x):
         y = x.sum(2)
         return y.sum(0), (x * x).sum(2).sum(0)
 
     gpu = replace(NO_CACHE, target="cuda:90")
-    for options, kernels in ((gpu, 2), (NO_CACHE, None)):
-        program = fuse(function, ones(16, 128, 4096), options=options)
+    for options, rows, joined in ((gpu, 16, True), (NO_CACHE, 16, True), (NO_CACHE, 64, False)):
+        program = fuse(function, ones(rows, 128, 4096), options=options)
         codes = {item.code for item in program.decisions if item.accepted}
-        assert ("same-launch" in codes) == (options is gpu)
-        assert kernels is None or len(program.groups) == kernels
+        assert ("same-launch" in codes) == joined
+        assert len(program.groups) == 2 or not joined
+
+
+def test_small_loops_that_share_a_little_read_are_one():
+    def function(x, scale):
+        return x + 1, x * scale
+
+    assert len(fuse(function, ones(100), torch.ones(())).groups) == 1
+    assert len(fuse(lambda x, y, scale: (x * scale, y * scale), ones(100), ones(40), torch.ones(())).groups) == 2
+    large = fuse(lambda x, y, scale: (x * scale, y * scale), ones(10000), ones(10000), torch.ones(()))
+    assert len(large.groups) == 2
 
 
 def test_a_pair_kept_apart_does_not_meet_through_a_third():
