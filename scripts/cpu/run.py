@@ -10,21 +10,23 @@ its inputs gone from the cache, the one after a short call finds them there. Two
 ``nbcompile.compile``, Inductor through ``torch.compile``, as their users do; ``--entry`` calls ours through
 ``torch.compile(backend="nbcompile")``. ``--autotune`` adds Inductor with max-autotune and freezing,
 ``--wrapper`` Inductor with ``cpp_wrapper``. ``--half`` takes one half of the programs, so that the other
-stays unseen until the last measurement. A result that differs from eager by more than rounding is said, and
-counts as no time.
+stays unseen until the last measurement. A result that differs from eager by more than rounding, or does not
+come, is said, and counts as no time.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import math
 import os
 import random
+import signal
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -83,7 +85,8 @@ def measure(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
     expected = tree_leaves(f(*args))
     for who, call in list(calls.items()):
         try:
-            found = tree_leaves([call(*args) for _ in range(3)][-1])
+            with patience(arguments.patience):
+                found = tree_leaves([call(*args) for _ in range(3)][-1])
             for one, other in zip(found, expected, strict=True):
                 near = 3e-2 if one.dtype.itemsize == 2 else 2e-3
                 torch.testing.assert_close(one, other, rtol=near, atol=near)
@@ -107,6 +110,22 @@ def measure(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
         if "nbcompile" in samples
     }
     return row
+
+
+@contextlib.contextmanager
+def patience(seconds: float) -> Iterator[None]:
+    """Raises TimeoutError within it after so long."""
+
+    def stop(*_: object) -> None:
+        raise TimeoutError(f"no answer in {seconds:g} s")
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def once(call: Callable[..., Any], args: tuple[Any, ...], times: int = 1) -> float:
@@ -166,6 +185,7 @@ def main() -> int:
     parser.add_argument("--newcomers", action="store_true", help="or of a third's (newcomers/)")
     parser.add_argument("--nets", action="store_true", help="or convolution nets (nets.py)")
     parser.add_argument("--budget", type=float, default=1.5, help="seconds of samples a program")
+    parser.add_argument("--patience", type=float, default=120, help="seconds to a contestant's first results")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--entry", action="store_true", help='ours by torch.compile(backend="nbcompile")')
     parser.add_argument("--autotune", action="store_true")
