@@ -18,6 +18,7 @@ from nbcompile.compiler.lower.builder import Builder, at
 
 aten = torch.ops.aten
 _PRODUCTS = (aten.mm.default, aten.bmm.default)
+_OF_VECTORS = (aten.dot.default, aten.vdot.default, aten.mv.default)
 LONGEST = 64
 """Elements of a sum: more are added up in vectors by the BLAS, and in another order."""
 MOST = 1 << 15
@@ -36,12 +37,14 @@ NAIVE = 400
 
 def small_product(b: Builder, target: Any, args: Sequence[Any], kwargs: Any) -> View | None:
     """``mm(x, y)``, ``addmm(bias, x, y)`` or ``bmm(x, y)`` as a loop, where ``x`` is one row, ``y`` one
-    column, or the sums are short; None where that gains nothing."""
-    if b.options.chip.is_gpu or kwargs or target not in (*_PRODUCTS, aten.addmm.default):
+    column, or the sums are short, and ``dot(x, y)`` and ``mv(x, y)``; None where that gains nothing."""
+    if b.options.chip.is_gpu or kwargs or target not in (*_PRODUCTS, *_OF_VECTORS, aten.addmm.default):
         return None
     x, y = args[-2:]
     if x.dtype not in (torch.float32, torch.float64, *HALF):
         return None
+    if target in _OF_VECTORS:
+        return _of_vectors(b, x, y)
     if _is_short(x, y):
         return _written_out(b, x, y, args[:-2])
     *batch, rows, length = x.shape
@@ -57,6 +60,18 @@ def small_product(b: Builder, target: Any, args: Sequence[Any], kwargs: Any) -> 
     body = b.element(x, (*outer, row, inner)) * b.element(y, (*outer, inner, column))
     total = b.total(axes[:-1], axes[-1:], body)
     return b.copy(total, x.dtype) if half else total
+
+
+def _of_vectors(b: Builder, x: View, y: View) -> View | None:
+    """The inner product of two vectors, of any length: a sum like any other; a small matrix by one."""
+    work = product(x.shape).constant
+    if x.dtype in HALF or (len(x.shape) > 1 and (work is None or not 0 < work <= MOST)):
+        return None
+    if len(x.shape) > 1 and (x.shape[-1].constant or 0) > LONGEST:
+        return None
+    axes = b.axes(x.shape)
+    where = at(axes)
+    return b.total(axes[:-1], axes[-1:], b.element(x, where) * b.element(y, where[-1:]))
 
 
 def _is_short(x: View, y: View) -> bool:

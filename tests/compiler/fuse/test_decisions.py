@@ -193,7 +193,9 @@ def test_small_loops_that_share_a_little_read_are_one():
         return x + 1, x * scale
 
     assert len(fuse(function, ones(100), torch.ones(())).groups) == 1
-    assert len(fuse(lambda x, y, scale: (x * scale, y * scale), ones(100), ones(40), torch.ones(())).groups) == 2
+    assert (
+        len(fuse(lambda x, y, scale: (x * scale, y * scale), ones(100), ones(40), torch.ones(())).groups) == 2
+    )
     large = fuse(lambda x, y, scale: (x * scale, y * scale), ones(10000), ones(10000), torch.ones(()))
     assert len(large.groups) == 2
 

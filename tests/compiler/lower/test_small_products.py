@@ -110,3 +110,21 @@ def test_gradients_of_poses() -> None:
     torch.testing.assert_close(
         found, torch.autograd.grad(moved(poses, points).square().sum(), (poses, points))
     )
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_inner_products_are_sums_with_what_is_around_them(dynamic: bool | None) -> None:
+    def projected(x: Tensor, y: Tensor) -> Tensor:
+        return x - torch.dot(x, y) / torch.vdot(y, y) * y
+
+    torch._dynamo.reset()
+    run = nbcompile.compile(projected, dynamic=dynamic, options={"cache": False})
+    for n, dtype in ((301, torch.float32), (1, torch.float64), (0, torch.float32), (5000, torch.float32)):
+        x, y = torch.randn(n, dtype=dtype), torch.randn(2, n, dtype=dtype)[1]
+        torch.testing.assert_close(run(x, y), projected(x, y), equal_nan=True)
+        assert torch.equal(calls(torch.dot, x, y)[0].isnan(), torch.dot(x, y).isnan())
+    assert not run.compilation.library_calls
+    matrix, vector = torch.randn(40, 30).t(), torch.randn(40)
+    found, called = calls(torch.mv, matrix, vector)
+    torch.testing.assert_close(found, torch.mv(matrix, vector))
+    assert not called
