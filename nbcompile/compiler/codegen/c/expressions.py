@@ -8,6 +8,7 @@ Small functions that C lacks are in :mod:`nbcompile.compiler.codegen.c.helpers` 
 from __future__ import annotations
 
 import math
+import platform
 import struct
 from collections.abc import Callable, Sequence
 
@@ -209,6 +210,11 @@ _TWICE_AT_MOST = 40  # characters up to which an operand may stand there twice
 _INT_OPERATORS |= {"fmax": _INT_OPERATORS["maximum"], "fmin": _INT_OPERATORS["minimum"]}
 
 
+_X86 = platform.machine() in ("x86_64", "AMD64")
+"""There a float32 beyond an int becomes -2**31, whose last eight bits are zeros, as those of any such float32
+are; and unlike conversions to a long these come in vectors."""
+
+
 def suffix(dtype: torch.dtype) -> str:
     """What the names of C's functions and literals for a float type end in."""
     return "f" if dtype == torch.float32 else ""
@@ -226,6 +232,8 @@ def cast(value: Expression, target: torch.dtype) -> Expression:
     whole = value.dtype is not None and value.dtype.is_floating_point
     # a float beyond a small type's range is no number to C, and wraps around by way of a large one
     way = {torch.uint8: "(long)", torch.int8: "(int)", torch.int16: "(int)"}.get(target, "") if whole else ""
+    if target == torch.uint8 and value.dtype == torch.float32 and _X86:
+        way = "(int)"
     return loose(f"({kind}){way}{text}", target)
 
 

@@ -237,3 +237,13 @@ def test_a_nan_rounded_to_bfloat16_becomes_the_integer_that_eager_makes_of_it() 
     f(x, expected)
     nbcompile.compile(f, options={"cache": False})(x, got)
     assert got.tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
+def test_floats_beyond_a_byte_wrap_around_as_in_eager(dtype: torch.dtype) -> None:
+    ends = [2.0**31, 2.0**31 + 256, 3e9, 2.0**32 + 512, 4294967040.0, 2147483520.0, 2.0**62, 1e20, math.inf]
+    x = torch.tensor([-1.5, 256.0, 300.7, math.nan, *ends, *(-end for end in ends)] * 5).to(dtype)
+    x = torch.cat([x, torch.randn(300).to(dtype) * 1e4])
+    torch._dynamo.reset()
+    run = nbcompile.compile(lambda x: (x * 1).to(torch.uint8), options={"cache": False})
+    assert torch.equal(run(x), (x * 1).to(torch.uint8))

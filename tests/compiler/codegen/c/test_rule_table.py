@@ -7,6 +7,7 @@ import math
 import pytest
 import torch
 
+from nbcompile.compiler.codegen.c import expressions
 from nbcompile.compiler.codegen.c.expressions import CWriter, cast, constant, index_code
 from nbcompile.compiler.codegen.c.helpers import HELPERS
 from nbcompile.compiler.codegen.c.special_functions import SPECIAL
@@ -49,8 +50,12 @@ def test_literals(value: float, dtype: torch.dtype, text: str, binds: Binds) -> 
     assert constant(value, dtype) == Expression(text, dtype, binds)
 
 
-def test_a_cast_goes_by_way_of_a_type_that_holds_the_number() -> None:
+def test_a_cast_goes_by_way_of_a_type_that_holds_the_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert cast(name("d", torch.float64), torch.uint8).text == "(unsigned char)(long)d"
+    monkeypatch.setattr(expressions, "_X86", False)
     assert cast(X, torch.uint8).text == "(unsigned char)(long)x"
+    monkeypatch.setattr(expressions, "_X86", True)
+    assert cast(X, torch.uint8).text == "(unsigned char)(int)x"
     assert cast(name("n", L), torch.uint8).text == "(unsigned char)n"
     assert cast(loose("x + y", F), torch.bool).text == "(x + y) != 0"
 
