@@ -248,6 +248,8 @@ class _Fuser:
         if (first, second) in self.decided:
             return
         self.decided.add((first, second))
+        if refusal is not None and not saved:  # two that share nothing: nobody asks why they are apart
+            return
         code, reason = (refusal.code, refusal.reason) if refusal else how
         self.decisions.append(
             Decision(

@@ -30,7 +30,8 @@ def keep_compared(joint: fx.GraphModule) -> None:
         for extreme in map(_source, node.args):
             if extreme is None or extreme.target not in _EXTREMES:
                 continue
-            for kept in (extreme, extreme.args[0]):
+            # of a view the partitioner keeps nothing, and makes what it shows anew
+            for kept in (extreme, extreme.args[0], _source(extreme.args[0])):
                 if isinstance(kept, fx.Node) and kept.op == "call_function":
                     kept.meta["recompute"] = CheckpointPolicy.MUST_SAVE
 

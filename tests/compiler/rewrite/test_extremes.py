@@ -41,3 +41,20 @@ def test_some_element_is_the_extreme(name: str) -> None:
             run(given).sum().backward()
             found.append(given.grad)
         torch.testing.assert_close(found[1], found[0], rtol=1e-3, atol=1e-4)
+
+
+def test_an_extreme_of_a_view_of_a_half_type() -> None:
+    """What is viewed was computed anew in backward, and rounded at other places: the gradient was NaN
+    (the fuzzer's seed 17202725)."""
+
+    def function(x: Tensor) -> tuple[Tensor, Tensor]:
+        y = (F.normalize(x, dim=2).abs() + 1).log().view(12, 2, 24, 8)
+        return y.amax((0, 3, 1, 2)), torch.softmax(torch.nanmean(y, 1), -3)
+
+    x = torch.randn(24, 1, 24, 8, generator=torch.manual_seed(0)).bfloat16().requires_grad_()
+    torch._dynamo.reset()
+    largest, _ = nbcompile.compile(function, options={"cache": False})(x)
+    (found,) = torch.autograd.grad(largest, x)
+    (expected,) = torch.autograd.grad(function(x)[0], x)
+    assert found.isfinite().all()
+    torch.testing.assert_close(found, expected, rtol=0.1, atol=0.1)

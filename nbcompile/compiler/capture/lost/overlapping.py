@@ -175,8 +175,9 @@ def merged_lost(inputs: Sequence[Any], groups: Sequence[Sequence[int]]) -> Lower
     metadata = context.fw_metadata if context is not None else None
     assert metadata is not None, "it has said which inputs are taken as one"
     # the tensors that the others are views of come first among the inputs that the graph has; torch 2.11
-    # takes the first of the given ones for one of them, where none of them was given
+    # takes the first of the given ones for one of them
     no_base = all(inputs[place]._base is not None for group in groups for place in group)
+    no_base = no_base or torch.__version__ < "2.13"
     if any(
         each.output_type is OutputType.alias_of_input
         or (each.output_type is OutputType.is_input and no_base and (each.base_idx or 0) < len(groups))

@@ -296,3 +296,20 @@ def test_a_view_that_requires_a_gradient_by_what_is_written_beside_it(wanted: bo
             assert found.requires_grad == expected.requires_grad
     said = [note for note in run.compilation.notes if "share memory in another way" in note]
     assert len(said) == (1 if wanted else 0)
+
+
+def test_a_part_beside_the_whole_is_itself() -> None:
+    """With torch 2.11 it was the whole tensor (the fuzzer's seed 17700156 on a GPU)."""
+
+    def kept(part: Tensor, places: Tensor, whole: Tensor) -> tuple[Tensor, Tensor]:
+        lowest = torch.amin(part, -2)
+        taken = torch.take(part, places)
+        part += lowest
+        return taken + whole, part
+
+    torch._dynamo.reset()
+    run = torch.compile(kept, backend="nbcompile", options={"cache": False})
+    whole, other = torch.arange(6).view(3, 2).clone(), torch.arange(6).view(3, 2).clone()
+    places = torch.tensor([[0, 1], [1, 2], [2, 0]])
+    found, wanted = run(whole[:, 1:], places, whole), kept(other[:, 1:], places, other)
+    torch.testing.assert_close((found, whole), (wanted, other), rtol=0, atol=0)
