@@ -232,7 +232,7 @@ class _Fuser:
         group = self.groups[self.group_of[first.id]]
         assert isinstance(group, Group)
         if kind == "siblings" and buffer.name not in {load.buffer for load in first.reads()}:
-            return "same-launch", f"{first.name} and {second.name} are small: one launch instead of two"
+            return "same-launch", f"{first.name} and {second.name} are small: one kernel instead of two"
         if kind == "siblings":
             return "shared-read", f"both read {buffer.name}: one read instead of two"
         if first.id not in group.bindings:
@@ -248,8 +248,8 @@ class _Fuser:
         if (first, second) in self.decided:
             return
         self.decided.add((first, second))
-        if refusal is not None and not saved:  # two that share nothing: nobody asks why they are apart
-            return
+        if refusal is not None and kind == "siblings" and not saved:
+            return  # they share nothing: nobody asks why they are apart
         code, reason = (refusal.code, refusal.reason) if refusal else how
         self.decisions.append(
             Decision(

@@ -26,8 +26,6 @@ MOST = 1 << 15
 LONGEST_OF_HALVES = 1 << 12
 MOST_OF_HALVES = 1 << 19
 """A call takes 40 microseconds and more, of a vector no less than of a matrix: attention to cached keys."""
-
-
 SHORTEST = 4
 """Elements of a sum that is written out: then the loop is one over the results, of any number."""
 SHORTEST_OF_BATCHES = 8
@@ -64,11 +62,12 @@ def small_product(b: Builder, target: Any, args: Sequence[Any], kwargs: Any) -> 
 
 def _of_vectors(b: Builder, x: View, y: View) -> View | None:
     """The inner product of two vectors, of any length: a sum like any other; a small matrix by one."""
-    work = product(x.shape).constant
-    if x.dtype in HALF or (len(x.shape) > 1 and (work is None or not 0 < work <= MOST)):
+    if x.dtype in HALF:
         return None
-    if len(x.shape) > 1 and (x.shape[-1].constant or 0) > LONGEST:
-        return None
+    if len(x.shape) > 1:
+        work, length = product(x.shape).constant, x.shape[-1].constant
+        if work is None or length is None or not 0 < work <= MOST or length > LONGEST:
+            return None
     axes = b.axes(x.shape)
     where = at(axes)
     return b.total(axes[:-1], axes[-1:], b.element(x, where) * b.element(y, where[-1:]))

@@ -224,11 +224,7 @@ def _describe(command: tuple[str, ...], version: str, kind: Literal["gcc", "clan
         flags.append(_NO_HALF_ARITHMETIC)
     if kind == "gcc" and "avx512_fp16" in features and _gathers_fast() and _takes(command, _GATHERS):
         flags.append(_GATHERS)
-    if (
-        kind == "gcc"
-        and (numbered := re.search(r"(\d+)\.\d+(\.\d+)?\s*$", version))
-        and int(numbered[1]) >= 13
-    ):
+    if kind == "gcc" and _generation(version) >= 13:
         flags.append(_NO_DOMINATORS)
     vector_math = frozenset[str]()
     if sys.platform == "linux":
@@ -259,6 +255,13 @@ def _describe(command: tuple[str, ...], version: str, kind: Literal["gcc", "clan
         processor=_processor(machine, features),
         widest=widest(machine, features) if vector_math else "",
     )
+
+
+def _generation(version: str) -> int:
+    """The first number of gcc's version, behind who built it (in parentheses, with numbers of its own); a
+    large one where that is not said."""
+    found = re.search(r"\) (\d+)\.", version)
+    return int(found[1]) if found else 1 << 16
 
 
 def _gathers_fast() -> bool:

@@ -187,7 +187,13 @@ def test_search_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(
     ("version", "without"),
-    [("gcc (Debian 12.2.0-14) 12.2.0", False), ("gcc-real (Ubuntu 13.3.0-6) 13.3.0", True)],
+    [
+        ("gcc (Debian 12.2.0-14) 12.2.0", False),
+        ("gcc-real (Ubuntu 13.3.0-6) 13.3.0", True),
+        ("gcc (GCC) 13.2.1 20230801 (Red Hat 13.2.1-1)", True),
+        ("gcc (GCC) 11.4.1 20231218 (Red Hat 11.4.1-3)", False),
+        ("gcc of nobody knows when", True),
+    ],
 )
 def test_a_pass_of_newer_gcc_is_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, without: bool
