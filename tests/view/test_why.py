@@ -54,6 +54,7 @@ BREAK = GraphBreak("print() writes to the screen", kind="data-dependent", spans=
 CASES: dict[str, tuple[Compilation, str, str]] = {
     "library": (record(1e-3, 2e-3, 3.1e-3), "library", "65% of the time is 1 library call (mm)"),
     "overhead": (record(1e-6, 2e-6, 20e-6), "overhead", "17 µs of 20 µs go to guards"),
+    "half of it overhead": (record(5.4e-5, 1e-6, 1e-4), "cache", "; 45 µs of 100 µs are guards"),
     "breaks": (
         record(1e-4, 1e-4, 1e-3, breaks=(BREAK,)), "breaks",
         "1 graph break (cell line 4: print() writes to the screen): 800 µs of 1 ms a call are Python",
@@ -68,6 +69,9 @@ CASES: dict[str, tuple[Compilation, str, str]] = {
     "too large for a cache": (record(0.05, 1e-6, 0.051, moved=1000 * MB), "memory", "at 100% of what memory"),
     "kernel": (record(1e-2, 1e-6, 1.1e-2), "kernel", "at 8% of what bounds it (memory)"),
     "busy": (record(1e-3, 2e-3, 3e-3, spread=0.9), "busy", "The machine is busy"),
+    "busy, a kernel": (record(2e-3, 1e-6, 2.1e-3, spread=0.9), "busy", "The machine is busy"),
+    "busy, whatever": (record(1e-6, 2e-6, 2e-5, spread=0.9), "overhead", "matter. The machine is busy: half"),
+    "busy, breaks": (record(1e-4, 1e-4, 1e-3, spread=0.9, breaks=(BREAK,)), "breaks", "The machine is busy"),
 }  # fmt: skip
 
 

@@ -27,6 +27,9 @@ LARGE = 0.4
 """Part of a call's time that is worth a sentence."""
 ALL = 0.98
 """From which part on the rest is not worth a word."""
+OUTSIDE: tuple[Cause, ...] = ("breaks", "overhead")
+"""Causes outside of the kernels: one that takes a large part at both quartiles of the call's time is the cause
+on a machine however busy."""
 NEAR = 0.6
 """Of a limit, from which on it is what bounds a kernel."""
 CACHED = 1.1
@@ -50,10 +53,18 @@ def why(compilation: Compilation, facts: Facts) -> Why:
         return Why("breaks", _breaks(compilation, None, 0.0))
     if ours is None or not ours.counts or not ours.median:
         return Why()
-    spent = ours.median
-    for each in (ours, eager):
-        if each is not None and _spread(each) > SPREAD:
-            return Why("busy", _busy(each))
+    found = _cause(compilation, facts, ours.median)
+    shaky = next((each for each in (ours, eager) if each is not None and _spread(each) > SPREAD), None)
+    if shaky is None or found.cause == "recompiles":
+        return found
+    ends = [quantile for q in (0.25, 0.75) if (quantile := ours.quantile(q))]
+    if found.cause in OUTSIDE and all(_cause(compilation, facts, end).cause == found.cause for end in ends):
+        return Why(found.cause, f"{found.text}. {_busy(shaky)}: that is the cause, how long is unsure")
+    return Why("busy", f"{_busy(shaky)}. Do not trust these times")
+
+
+def _cause(compilation: Compilation, facts: Facts, spent: float) -> Why:
+    """Of a call that takes ``spent`` seconds."""
     known = [call for call in facts.calls if call.seconds is not None]
     inside = sum(call.seconds or 0.0 for call in known)
     rest = max(0.0, spent - inside) if known and len(known) == len(facts.calls) else None
@@ -69,9 +80,13 @@ def why(compilation: Compilation, facts: Facts) -> Why:
     others = sum(call.seconds or 0.0 for call in library)
     if others > LARGE * spent and others >= rest and others >= inside - others:
         return Why("library", _library(library, others, spent))
-    if rest > LARGE * spent:
+    if rest > spent / 2:
         return Why("overhead", _overhead(known, rest, spent))
-    return _heaviest(compilation, known, spent, facts)
+    heaviest = _heaviest(compilation, known, spent, facts)
+    if rest > LARGE * spent:
+        beside = f"; {seconds_text(rest)} of {seconds_text(spent)} are guards, Python and launching"
+        return Why(heaviest.cause, heaviest.text + beside)
+    return heaviest
 
 
 def _spread(measurement: Measurement) -> float:
@@ -85,7 +100,7 @@ def _busy(measurement: Measurement) -> str:
     low, high = measurement.quantile(0.25), measurement.quantile(0.75)
     return (
         f"The machine is busy: half of the calls of {measurement.contestant} took less than "
-        f"{seconds_text(low)} or more than {seconds_text(high)}. Do not trust these times"
+        f"{seconds_text(low)} or more than {seconds_text(high)}"
     )
 
 
