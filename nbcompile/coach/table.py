@@ -23,15 +23,14 @@ MENDS: tuple[Callable[[Source, ast.stmt], Rewrite | None], ...] = (
 
 
 def rewrites(text: str, starts: int, found: GraphBreak) -> Iterator[Rewrite]:
-    """What might mend a break of this cell, the likeliest first. Nothing where the break is in other text."""
-    line = _line(found)
-    if line is None:
+    """What might mend a break, the likeliest first: ``text`` is that in which its innermost span is."""
+    if not found.spans:
         return
     try:
         source = Source(text, starts)
     except SyntaxError:  # shell lines, magics
         return
-    statement = source.statement(line)
+    statement = source.statement(found.spans[-1].line)
     if statement is None:
         return
     known = (effects.allow_rnn,) if "RNN" in f"{found.kind} {found.reason}" else MENDS
@@ -47,10 +46,3 @@ def _parses(text: str, starts: int) -> bool:
     except SyntaxError:
         return False
     return True
-
-
-def _line(found: GraphBreak) -> int | None:
-    """The line of the cell where it breaks; None where that is in a function of another text."""
-    if not found.spans or found.spans[-1].file:
-        return None
-    return found.spans[-1].line

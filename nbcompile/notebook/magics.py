@@ -321,7 +321,7 @@ class NbCompile(Magics):
             if options.bench and found and wanted(compilation, options) and result.success:
                 growing = Growing(compilation, options, place, "about to try mends")
                 with self._interruptible():
-                    compilation = coach_cell(run, compilation, options, growing.progress)
+                    compilation = coach_cell(run, compilation, options, growing.progress, self._ip)
             if options.mode_diff and result.success and parts:
                 growing = Growing(compilation, options, place, "about to compile in other modes")
                 with self._interruptible():

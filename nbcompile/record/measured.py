@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+SHAKY = 0.5
+"""Of a median, between the quartiles, beyond which it says little: a machine that is busy with other work."""
+FEW = 8
+"""Samples, of which no spread is told."""
+
 
 @dataclass(frozen=True)
 class Measurement:
@@ -47,6 +52,14 @@ class Measurement:
     @property
     def median(self) -> float | None:
         return self.quantile(0.5)
+
+    @property
+    def shaky(self) -> bool:
+        """Whether the samples lie too far apart for their median to be trusted."""
+        low, middle, high = (self.quantile(q) for q in (0.25, 0.5, 0.75))
+        if len(self.steady) < FEW or low is None or not middle or high is None:
+            return False
+        return (high - low) / middle > SHAKY
 
     @property
     def counts(self) -> bool:

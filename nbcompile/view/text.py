@@ -74,19 +74,19 @@ def _hung(head: str, text: str) -> list[str]:
 
 def _breaks(compilation: Compilation) -> list[str]:
     out: list[str] = []
-    for item in compilation.breaks[:_ROWS]:
+    for place, item in enumerate(compilation.breaks[:_ROWS]):
         where = break_line(item.spans)
         out += _hung(f"x {where}: " if where else "x ", f"graph break: {item.reason}")
         if item.hint:
             out += _hung("  → ", item.hint)
-        out += coached(item)
+        out += coached(compilation.breaks, place)
     out += _more(len(compilation.breaks) - _ROWS)
-    for again in compilation.recompiles[:_ROWS]:
+    for place, again in enumerate(compilation.recompiles[:_ROWS]):
         where = break_line(again.spans)
         sizes = "; ".join(code for g in compilation.guards if _is_of_sizes(g, again) for code in g.code)
         then = f"; now for {sizes}" if sizes else ""
         out += _hung(f"↻ {where}: " if where else "↻ ", f"compiled again: {again.reason}{then}")
-        out += coached(again)
+        out += coached(compilation.recompiles, place)
     out += _more(len(compilation.recompiles) - _ROWS, "recompiles")
     for told in loop_of_recompiles(compilation):
         out += _hung("↻ ", told)

@@ -12,6 +12,7 @@ from nbcompile.bench.measure.accuracy import compare_values
 from nbcompile.coach.source import Source, unified
 from nbcompile.notebook import magics
 from nbcompile.notebook.cell import coaching
+from nbcompile.notebook.cell.other_cells import NotInPlaceError, OtherCell
 from nbcompile.record.compilation import Compilation
 from nbcompile.view.text import to_text
 from tests.nightly import few
@@ -82,6 +83,119 @@ def test_the_diff_applied_compiles_whole_and_agrees(
     assert checked
     for name in checked:
         assert compare_values("mend", name, got, want, None).agrees, name
+
+
+ELSEWHERE = {
+    head: body.rpartition("---\n")[2].rpartition("out = f(x)")
+    for head, body in REWRITTEN.items()
+    if body.rpartition("---\n")[2].startswith("def f(x):\n") and body.endswith("out = f(x)\n")
+}
+
+
+@few(2)
+@pytest.mark.parametrize("head", ELSEWHERE)
+def test_a_function_of_another_cell_is_mended_there(
+    notebook: Notebook, head: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same functions, defined in a cell before: its text is rewritten, and nothing of it has changed."""
+    monkeypatch.setattr(magics, "measure_cell", lambda run, record, *_: record)
+    torch._dynamo.reset()
+    defined, _, _ = ELSEWHERE[head]
+    notebook.fresh(_SETUP + REWRITTEN[head].rpartition("---\n")[0])
+    plain = notebook.run(defined + "out = f(x)").namespace["out"]
+    notebook.run(defined)
+    code = notebook.shell.user_ns["f"].__code__
+    cell = "%%compile --compare eager\nout = f(x)"
+    notebook.run(cell)
+    record = notebook.records[-1]
+    mend = next(item.mend for item in record.breaks if item.mend is not None and item.mend.after)
+    assert mend.before == defined.rstrip("\n") and mend.cell == f"In [{notebook.shell.execution_count - 2}]"
+    assert mend.diff == unified(mend.before, mend.after)
+    assert f" in {mend.cell} (" in to_text(record) and to_text(record).count("@@ -") == 1
+    assert notebook.shell.user_ns["f"].__code__ is code
+
+    torch._dynamo.reset()
+    assert not notebook.run(mend.after).error and not notebook.run(cell).error
+    again = notebook.records[-1]
+    assert not again.breaks and len(again.of_stage("fx")) == 1
+    got = {"out": notebook.shell.user_ns["out"]}
+    assert compare_values("mend", "out", got, {"out": plain}, None).agrees
+
+
+def test_a_method_of_another_cell_is_mended_there(
+    notebook: Notebook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Below a method that is mended others move up: what breaks in them is found by their new lines."""
+    monkeypatch.setattr(magics, "measure_cell", lambda run, record, *_: record)
+    torch._dynamo.reset()
+    notebook.fresh(_SETUP)
+    notebook.run(
+        "class M(nn.Module):\n    def half(self, x):\n        if x.mean() > 0:\n            x = x - 1\n"
+        "        return x.sin()\n    def forward(self, x):\n        y = self.half(x)\n        print(1)\n"
+        "        return y * 2\nm = M()"
+    )
+    notebook.run("%%compile --compare eager\nout = m(x)")
+    record = notebook.records[-1]
+    assert len(record.breaks) == 2
+    for item in record.breaks:
+        assert item.mend is not None and item.mend.graphs_after == 1 and item.mend.cell
+    assert "the change above mends it too" in to_text(record)
+
+
+CANNOT = {
+    "lines that IPython rewrites": (
+        "%precision\ndef f(x):\n    y = x.sin()\n    print(1)\n    return y * 2",
+        "it breaks in other text than this session's cells",
+    ),
+    "text that is gone": (
+        "exec(compile('def f(x):\\n    y = x.sin()\\n    print(1)\\n    return y', '<gone>', 'exec'))",
+        "it breaks in other text than this session's cells",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CANNOT)
+def test_what_cannot_be_mended_in_place_is_said(
+    notebook: Notebook, case: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(magics, "measure_cell", lambda run, record, *_: record)
+    torch._dynamo.reset()
+    definition, why = CANNOT[case]
+    notebook.fresh(_SETUP)
+    assert not notebook.run(definition).error
+    notebook.run("%%compile --compare eager\nout = f(x)")
+    record = notebook.records[-1]
+    assert record.breaks
+    for item in record.breaks:
+        assert item.mend is not None and not item.mend.after and why in item.mend.note, item.mend
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "what"),
+    [
+        ("def f(x):\n    return x", "def f(x):\n    return x\ndef g(x):\n    return x", "In [7]"),
+        ("def f(x):\n    return x", "f = len", "In [7]"),
+        ("k = 1\ndef f(x):\n    return x", "k = 2\ndef f(x):\n    return x", "In [7]"),
+        ("def f(x, y=1):\n    return x", "def f(x, y=2):\n    return x", "In [7]"),
+        ("class A:\n    def f(self):\n        return 1", "class A:\n    pass", "A"),
+        (
+            "def outer():\n    k = 1\n    def f():\n        return 2\n    return f\nf = outer()",
+            "def outer():\n    k = 1\n    def f():\n        return k\n    return f\nf = outer()",
+            "",
+        ),
+    ],
+)
+def test_what_takes_more_than_other_code_is_not_done_in_place(before: str, after: str, what: str) -> None:
+    scope: dict[str, object] = {}
+    exec(compile(before, "<other cell>", "exec"), scope)
+    cell = OtherCell("In [7]", before, "<other cell>")
+    if what:
+        with pytest.raises(NotInPlaceError, match=re.escape(f"{what} has to run anew")):
+            cell.mended(after)
+        return
+    with cell.mended(after):  # who calls outer() has the new code, what it returned before has the old
+        assert scope["f"]() == 2 and scope["outer"]()() == 1  # type: ignore[operator]
+    assert scope["outer"]()() == 2  # type: ignore[operator]
 
 
 @few(1)

@@ -53,7 +53,7 @@ function Rewrite({ state, mend, words }: { state: State; mend: Mend; words: stri
   const said = useSignal('');
   const root = useRef<HTMLDivElement>(null);
   const apply = async (): Promise<void> => {
-    const detail: ApplyDetail = { before: state.data.source, after: mend.after, said: '' };
+    const detail: ApplyDetail = { before: mend.cell ? mend.before : state.data.source, after: mend.after, cell: mend.cell, said: '' };
     const event = new CustomEvent<ApplyDetail>(APPLY_EVENT, { detail, bubbles: true, composed: true, cancelable: true });
     root.current?.dispatchEvent(event);
     if (event.defaultPrevented) {
@@ -62,7 +62,7 @@ function Rewrite({ state, mend, words }: { state: State; mend: Mend; words: stri
     }
     try {
       await navigator.clipboard.writeText(mend.after);
-      said.value = 'Copied: paste it over the cell.';
+      said.value = `Copied: paste it over ${mend.cell || 'the cell'}.`;
     } catch {
       said.value = 'It cannot be copied here: take it from the change.';
       open.value = true;
@@ -70,14 +70,14 @@ function Rewrite({ state, mend, words }: { state: State; mend: Mend; words: stri
   };
   return (
     <div ref={root}>
-      <button type="button" class="nbc-button" onClick={() => void apply()}>Apply to cell</button>{' '}
+      <button type="button" class="nbc-button" onClick={() => void apply()}>Apply to {mend.cell || 'cell'}</button>{' '}
       <button type="button" class="nbc-more-of" aria-expanded={open.value} onClick={() => (open.value = !open.value)}>
         {open.value ? 'hide the change' : 'show the change'}
       </button>
       {said.value && <span class="nbc-quiet" role="status"> {said.value}</span>}
       {open.value && words && <p>{words}</p>}
       {open.value && (
-        <pre class="nbc-code nbc-diff-text" tabIndex={0} aria-label="change of the cell">
+        <pre class="nbc-code nbc-diff-text" tabIndex={0} aria-label={`change of ${mend.cell || 'the cell'}`}>
           {mend.diff.split('\n').filter((line) => !/^(---|\+\+\+|@@)/.test(line)).map((line) => <span class={`nbc-diff-line ${kind(line)}`}>{line}{'\n'}</span>)}
         </pre>
       )}

@@ -77,8 +77,10 @@ export interface LineDetail {
  */
 export const APPLY_EVENT = 'nbcompile:apply';
 export interface ApplyDetail {
-  /** The cell as it was compiled. */
+  /** The cell as it was compiled, or as it ran. */
   before: string;
+  /** Another cell than the explorer's own, by the name that it has: `In [3]`; empty for its own. */
+  cell: string;
   after: string;
   said: string;
 }

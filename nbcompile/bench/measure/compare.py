@@ -158,13 +158,21 @@ def compare_with(
     finally:
         if lost is None:  # an interrupt came between the run and putting back what it changed
             lost = snapshot.restore()
-    return record(taken, tuple(f"the autograd history of {name} could not be put back" for name in lost))
+    told = [f"the autograd history of {name} could not be put back" for name in lost]
+    if once := [entry.contestant.name for entry in entries if entry.once]:
+        told.append(
+            f"{', '.join(once)}: over {_LONG:.0f} s to compile, so not done with both empty and full caches"
+        )
+    return record(taken, tuple(told))
 
 
 _QUICK = ("eager", "nbcompile")
 """Backends whose compile is not worth waiting for before anything is shown."""
 _FIRST = 0.3
 """Their part of the time for samples, before the others are there."""
+
+_LONG = 10.0
+"""Seconds of a compile that somebody waits for, from which on it is not made again with other caches."""
 
 _WARM: set[tuple[str, str, bool]] = set()
 """Backends whose imports and toolchain checks this process has behind it, on which device, and whether for
@@ -245,7 +253,7 @@ class _Comparison:
     def _cool(self, entries: Sequence[Entrant], taken: _Taken, slow: bool) -> None:
         """The compiles with empty caches that were put off until there are times to look at."""
         for entry in entries:
-            if not self._is_soon(entry) or entry.cold is not None or entry.reason:
+            if not self._is_soon(entry) or entry.cold is not None or entry.reason or entry.once:
                 continue
             self.tell(f"compiling with {entry.contestant.name}, its caches empty")
             self.show((taken, True))
@@ -298,9 +306,11 @@ class _Comparison:
             with fresh_caches() if cold else contextlib.nullcontext():
                 if cold:
                     entry.cold, (entry.compiled, entry.step) = timed(compile_and_run)
+                    entry.once = self.watched and entry.cold > _LONG
                     self.snapshot.restore()
-                if warm:
+                if warm and not entry.once:
                     entry.warm, (entry.compiled, entry.step) = timed(compile_and_run)
+                    entry.once = self.watched and entry.warm > _LONG
                     self.snapshot.restore()
                     if self._is_soon(entry) and not entry.compiled.compilation.from_cache:
                         entry.warm = None  # not all of it was there

@@ -67,6 +67,7 @@ class Entrant:
     first: float | None = None
     peak_bytes: int | None = None
     reason: str = ""
+    once: bool = False  # it takes long to compile, and was not compiled again for the sake of a time
 
     @classmethod
     def of(cls, given: str | Contestant, shared: CompileSettings) -> Entrant:

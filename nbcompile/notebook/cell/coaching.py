@@ -7,7 +7,6 @@ import dataclasses
 import itertools
 import linecache
 import re
-import statistics
 import time
 from collections.abc import Callable
 from typing import Any
@@ -29,9 +28,10 @@ from nbcompile.notebook.arguments import CellOptions
 from nbcompile.notebook.cell.cell_run import CellRun
 from nbcompile.notebook.cell.compiling import CellCompiler
 from nbcompile.notebook.cell.harmless import what_may_act
+from nbcompile.notebook.cell.other_cells import Mended, NotInPlaceError, OtherCell, other_cell
 from nbcompile.notebook.cell.surroundings import quiet_compile
 from nbcompile.record.advice.coach import OF_SIZES, Mend, Price
-from nbcompile.record.compilation import Cell, Compilation, GraphBreak, Recompile
+from nbcompile.record.compilation import Cell, Compilation, GraphBreak, Measurement, Recompile
 
 _SECONDS = 10.0  # for all mends of a cell: each compiles it once or twice
 _CHAIN = 3  # breaks of a cell that are mended together
@@ -41,13 +41,18 @@ _numbers = itertools.count(1)
 
 
 def coach_cell(
-    run: CellRun, compilation: Compilation, options: CellOptions, progress: Callable[[str], None]
+    run: CellRun,
+    compilation: Compilation,
+    options: CellOptions,
+    progress: Callable[[str], None],
+    shell: Any,
 ) -> Compilation:
-    """The record with a price and a mend at each break and recompile, as far as these were found in time."""
+    """The record with a price and a mend at each break and recompile, as far as these were found in time.
+    ``shell``: the IPython shell of the session, whose cells may be rewritten."""
     cell = compilation.cell
     if not (compilation.breaks or compilation.recompiles) or cell is None:
         return compilation
-    trials = _Trials(run, compilation, cell, options, time.monotonic() + _SECONDS)
+    trials = _Trials(run, compilation, cell, options, time.monotonic() + _SECONDS, shell)
     refused = trials.refusal()
     found = []
     for number, item in enumerate(compilation.breaks, start=1):
@@ -105,14 +110,44 @@ class _Trial:
     dynamic: bool | None = None
 
 
+@dataclasses.dataclass(frozen=True)
+class _Place:
+    """Whose text is rewritten: the cell's, or that of another cell that it calls into."""
+
+    cell: Cell
+    other: OtherCell | None = None
+
+    @property
+    def file(self) -> str:
+        return self.other.file if self.other else ""
+
+    @property
+    def text(self) -> str:
+        return self.other.text if self.other else self.cell.source
+
+    @property
+    def starts(self) -> int:
+        return self.other.starts if self.other else self.cell.body_starts
+
+    def own(self, text: str) -> str:
+        """The cell's text to run, where this place's is ``text``."""
+        return self.cell.source if self.other else text
+
+    def mended(self, text: str) -> Mended:
+        """While it is entered, what the other cell defined is as ``text`` has it."""
+        return self.other.mended(text) if self.other else Mended()
+
+
 class _Trials:
     def __init__(
-        self, run: CellRun, compilation: Compilation, cell: Cell, options: CellOptions, until: float
-    ) -> None:
+        self, run: CellRun, compilation: Compilation, cell: Cell, options: CellOptions, until: float,
+        shell: Any,
+    ) -> None:  # fmt: skip
         self.run, self.compilation, self.cell, self.until = run, compilation, cell, until
+        self.shell = shell
         self.options = dataclasses.replace(options, fullgraph=False, save="", into="", live=False)
-        self.tried: dict[str, Mend] = {}
-        self.held: dict[str, Mend] = {}
+        self.tried: dict[tuple[str, str], Mend] = {}
+        self.held: dict[tuple[str, str], Mend] = {}
 
     def refusal(self) -> str:
         """Why the cell is not run again."""
@@ -129,14 +164,17 @@ class _Trials:
     def mend(self, item: GraphBreak) -> Mend:
         """The first rewrite that holds, of this break and of those that it leaves; or why none did."""
         why = "no rewrite is known for it"
-        if item.spans and item.spans[-1].file:
-            why = "it breaks in other text than this cell's"
-        for first in rewrites(self.cell.source, self.cell.body_starts, item):
+        file = item.spans[-1].file if item.spans else ""
+        other = other_cell(self.shell, file) if file else None
+        if file and other is None:
+            return Mend(note="it breaks in other text than this session's cells")
+        place = _Place(self.cell, other)
+        for first in rewrites(place.text, place.starts, item):
             if time.monotonic() > self.until:
                 return Mend(note="no time was left to try it")
-            if first.text not in self.tried:
-                self.tried[first.text] = self._chained(first)
-            made = self.tried[first.text]
+            if (file, first.text) not in self.tried:
+                self.tried[file, first.text] = self._chained(first, place)
+            made = self.tried[file, first.text]
             if made.after:
                 return made
             why = f"{first.title}: {made.note}"
@@ -146,38 +184,44 @@ class _Trials:
         """Sizes that are symbolic from the first compile, so that one serves all."""
         first, *rest = self.cell.source.split("\n")
         text = "\n".join((f"{first.rstrip()} --dynamic", *rest))
-        tried = self._compiled(text, dynamic=True)
+        place = _Place(self.cell)
+        tried = self._compiled(text, place, dynamic=True)
         if isinstance(tried, str):
             return Mend(note=f"--dynamic: {tried}")
         if tried.record.recompiles:
             return Mend(note=f"--dynamic: still compiled again: {tried.record.recompiles[0].reason}")
-        return self._checked(text, "--dynamic", ["sizes are symbolic from the first compile"], tried)
+        return self._checked(text, "--dynamic", ["sizes are symbolic from the first compile"], tried, place)
 
-    def _chained(self, rewrite: Rewrite) -> Mend:
+    def _chained(self, rewrite: Rewrite, place: _Place) -> Mend:
         title, notes = rewrite.title, [rewrite.note]
         for _ in range(_CHAIN):
-            tried = self._compiled(rewrite.text)
+            tried = self._compiled(rewrite.text, place)
             if isinstance(tried, str):
                 return Mend(note=tried)
             left = tried.record.breaks
             if not left:
                 # Two breaks that are mended together come to one text: it is checked, and timed, once.
-                if rewrite.text not in self.held:
-                    self.held[rewrite.text] = self._checked(rewrite.text, title, notes, tried)
-                return self.held[rewrite.text]
-            following = next(rewrites(rewrite.text, self.cell.body_starts, left[0]), None)
+                key = place.file, rewrite.text
+                if key not in self.held:
+                    self.held[key] = self._checked(rewrite.text, title, notes, tried, place)
+                return self.held[key]
+            here = left[0].spans and left[0].spans[-1].file == place.file
+            following = next(rewrites(rewrite.text, place.starts, left[0]), None) if here else None
             if following is None or time.monotonic() > self.until:
                 return Mend(note=f"it still breaks: {left[0].reason}")
             rewrite, title = following, f"{title}, {following.title}"
             notes.append(following.note)
         return Mend(note="it breaks at more places than are mended together")
 
-    def _compiled(self, text: str, dynamic: bool | None = None) -> _Trial | str:
-        """The edited cell, run once; or why it did not compile."""
+    def _compiled(self, text: str, place: _Place, dynamic: bool | None = None) -> _Trial | str:
+        """The cell with the text of ``place`` edited, run once; or why it did not compile."""
         scope = dict(self.run.namespace)
         with self._copies(), capture_output(), quiet_compile():
             try:
-                run, compiler = self._run(text, scope, dynamic)
+                with place.mended(text):
+                    run, compiler = self._run(place.own(text), scope, dynamic)
+            except NotInPlaceError as refusal:
+                return str(refusal)
             except Exception as error:
                 return f"it raises {in_one_line(error)}"
             record = compiler.record(run)
@@ -205,7 +249,7 @@ class _Trials:
             board.close(run)
         return run, compiler
 
-    def _checked(self, text: str, title: str, notes: list[str], tried: _Trial) -> Mend:
+    def _checked(self, text: str, title: str, notes: list[str], tried: _Trial, place: _Place) -> Mend:
         plain = compile(self._tree(self.cell.source), "<cell>", "exec")
         bound = [name for each in self._tree(self.cell.source).body for name in names(each, ast.Store)]
 
@@ -216,7 +260,8 @@ class _Trials:
 
         def mended() -> dict[str, Any]:
             scope = dict(self.run.namespace)
-            self._run(text, scope, tried.dynamic)
+            with place.mended(text):
+                self._run(place.own(text), scope, tried.dynamic)
             return _results(scope, bound)
 
         with self._copies() as snapshot, capture_output(), quiet_compile():
@@ -230,11 +275,11 @@ class _Trials:
         if not rows:
             return Mend(note="it leaves nothing that could be compared with eager")
         with self._copies():
-            before, after = _seconds(self.run), _seconds(tried.run)
+            before, after = _by_turns(self.run, tried.run, place.mended(text))
         record, own = tried.record, self.compilation
         return Mend(
             title,
-            unified(self.cell.source, text),
+            unified(place.text, text),
             text,
             "; ".join(dict.fromkeys(note for note in notes if note)),
             len(own.of_stage("fx")),
@@ -244,6 +289,8 @@ class _Trials:
             None if before is None else before * 1e3,
             None if after is None else after * 1e3,
             max((row.error for row in rows if row.error is not None), default=None),
+            cell=place.other.name if place.other else "",
+            before=place.other.text if place.other else "",
         )
 
     def _tree(self, text: str) -> ast.Module:
@@ -288,25 +335,36 @@ def _results(scope: dict[str, Any], bound: list[str]) -> dict[str, Any]:
     return found
 
 
-def _seconds(run: CellRun) -> float | None:
-    """A call of all parts, in the median; None where one cannot be called again."""
-    parts = [part for _, part in sorted(run.parts.items())]
-    if not parts:
-        return None
-    snapshot = Snapshot({f"part {number}": part.arguments for number, part in enumerate(parts)})
-    times: list[float] = []
+def _by_turns(one: CellRun, other: CellRun, mended: Mended) -> tuple[float | None, float | None]:
+    """Seconds of a call of all parts of each, in the median: ``other`` is called as mended. None where one
+    cannot be called again, or the machine is too busy to tell."""
+    runs = ((one, Mended()), (other, mended))
+    parts = [[part for _, part in sorted(run.parts.items())] for run, _ in runs]
+    if not all(parts):
+        return None, None
+    arguments = {f"part {number}": part.arguments for number, part in enumerate([*parts[0], *parts[1]])}
+    snapshot = Snapshot(arguments)
+    times: tuple[list[float], list[float]] = ([], [])
     try:
         with capture_output(), quiet_compile():
-            for part in parts:  # it may compile once more: the cell was not run with these very objects
-                part.call(*part.arguments)
-            begun = time.perf_counter()
-            while len(times) < _CALLS and time.perf_counter() - begun < _TIMED:
-                start = time.perf_counter()
-                for part in parts:
-                    part.call(*part.arguments)
-                times.append(time.perf_counter() - start)
+            begun = None
+            while begun is None or (len(times[0]) < _CALLS and time.perf_counter() - begun < _TIMED):
+                for own, (_, surroundings), taken in zip(parts, runs, times, strict=True):
+                    with surroundings:
+                        start = time.perf_counter()
+                        for part in own:
+                            part.call(*part.arguments)
+                        taken.append(time.perf_counter() - start)
+                # The first may compile once more: the cell was not run with these very objects.
+                if begun is None:
+                    for taken in times:
+                        taken.clear()
+                    begun = time.perf_counter()
     except Exception:  # its values have moved on: no time, and none is claimed
-        return None
+        return None, None
     finally:
         snapshot.restore()
-    return statistics.median(times)
+    found = [Measurement("cell", "mend", steady=tuple(taken)) for taken in times]
+    if any(each.shaky for each in found):
+        return None, None
+    return found[0].median, found[1].median

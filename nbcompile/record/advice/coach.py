@@ -25,7 +25,8 @@ class Price:
 @dataclass(frozen=True)
 class Mend:
     """A rewrite of the cell, tried on copies: it compiled whole and agreed with eager. ``after`` is the whole
-    new text, ``diff`` what changes. Where none held (``after`` empty), ``note`` says why."""
+    new text, ``diff`` what changes. Where none held (``after`` empty), ``note`` says why. ``cell``: what is
+    rewritten is another cell of the session, called so (``In [3]``), whose whole text is ``before``."""
 
     title: str = ""
     diff: str = ""
@@ -38,3 +39,5 @@ class Mend:
     milliseconds_before: float | None = None
     milliseconds_after: float | None = None
     error: float | None = None  # the largest, against float64 where that could be run
+    cell: str = ""
+    before: str = ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from nbcompile.record.advice.coach import OF_SIZES, Mend, Price
 from nbcompile.record.compilation import Compilation, GraphBreak, Recompile
@@ -26,8 +26,12 @@ _CURES = (
 )  # fmt: skip
 
 
-def coached(item: GraphBreak | Recompile) -> list[str]:
-    """The price of a break or recompile and its mend, as lines."""
+def coached(items: Sequence[GraphBreak | Recompile], place: int) -> list[str]:
+    """The price of a break or recompile and its mend, as lines; of one that several share, at the first."""
+    item = items[place]
+    if item.mend is not None and item.mend.after:
+        if any(each.mend is not None and each.mend.after == item.mend.after for each in items[:place]):
+            return ["      the change above mends it too"]
     return [*_priced(item.price), *_mended(item.mend)]
 
 
@@ -55,7 +59,8 @@ def mend_text(mend: Mend) -> str:
         # As a ratio: it was timed by itself, and the cell's own time stands beside it.
         figures.append(f"{speed_text(mend.milliseconds_before / mend.milliseconds_after)} as fast")
     note = f"; {mend.note}" if mend.note else ""
-    return f"mend: {mend.title} ({', '.join(figures)}; agrees with eager{note})"
+    where = f" in {mend.cell}" if mend.cell else ""
+    return f"mend: {mend.title}{where} ({', '.join(figures)}; agrees with eager{note})"
 
 
 def _priced(price: Price | None) -> Iterator[str]:

@@ -346,12 +346,14 @@ def chip_text(name: str) -> str:
 
 
 def difference(ours: Measurement, eager: Measurement) -> Literal["faster", "slower", "same", "unclear"]:
-    """What may be said of two contestants: nothing clear where their quartiles overlap."""
+    """What may be said of two contestants: nothing clear where their quartiles overlap, or the middle 80% of
+    their samples if one is shaky."""
     mine, theirs = ours.median or 0.0, eager.median or 0.0
     if theirs * 0.97 < mine < theirs / 0.97:
         return "same"
-    ours_low, ours_high = ours.quantile(0.25) or 0.0, ours.quantile(0.75) or math.inf
-    eager_low, eager_high = eager.quantile(0.25) or 0.0, eager.quantile(0.75) or math.inf
+    outer = 0.1 if ours.shaky or eager.shaky else 0.25
+    ours_low, ours_high = ours.quantile(outer) or 0.0, ours.quantile(1 - outer) or math.inf
+    eager_low, eager_high = eager.quantile(outer) or 0.0, eager.quantile(1 - outer) or math.inf
     if ours_low <= eager_high and eager_low <= ours_high:
         return "unclear"
     return "faster" if mine < theirs else "slower"

@@ -20,16 +20,13 @@ from nbcompile.view.facts.facts import Call, Facts, own_measurement
 Cause = Literal[
     "busy", "breaks", "recompiles", "library", "overhead", "cache", "memory", "compute", "kernel", ""
 ]
-SPREAD = 0.5
-"""Of a median, between the quartiles, beyond which nothing is read off it."""
-FEW = 8  # samples
 LARGE = 0.4
 """Part of a call's time that is worth a sentence."""
 ALL = 0.98
 """From which part on the rest is not worth a word."""
 OUTSIDE: tuple[Cause, ...] = ("breaks", "overhead")
-"""Causes outside of the kernels: one that takes a large part at both quartiles of the call's time is the cause
-on a machine however busy."""
+"""Causes outside of the kernels: one that takes a large part at both quartiles of the call's time is the
+cause, on a machine however busy."""
 NEAR = 0.6
 """Of a limit, from which on it is what bounds a kernel."""
 CACHED = 1.1
@@ -54,7 +51,7 @@ def why(compilation: Compilation, facts: Facts) -> Why:
     if ours is None or not ours.counts or not ours.median:
         return Why()
     found = _cause(compilation, facts, ours.median)
-    shaky = next((each for each in (ours, eager) if each is not None and _spread(each) > SPREAD), None)
+    shaky = next((each for each in (ours, eager) if each is not None and each.shaky), None)
     if shaky is None or found.cause == "recompiles":
         return found
     ends = [quantile for q in (0.25, 0.75) if (quantile := ours.quantile(q))]
@@ -87,13 +84,6 @@ def _cause(compilation: Compilation, facts: Facts, spent: float) -> Why:
         beside = f"; {seconds_text(rest)} of {seconds_text(spent)} are guards, Python and launching"
         return Why(heaviest.cause, heaviest.text + beside)
     return heaviest
-
-
-def _spread(measurement: Measurement) -> float:
-    low, middle, high = (measurement.quantile(q) for q in (0.25, 0.5, 0.75))
-    if len(measurement.steady) < FEW or low is None or not middle or high is None:
-        return 0.0
-    return (high - low) / middle
 
 
 def _busy(measurement: Measurement) -> str:

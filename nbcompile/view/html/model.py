@@ -336,8 +336,13 @@ class Model:
     def breaks(self) -> Excerpt:
         return take(
             (
-                (break_line(b.spans), clip(b.reason, 240), clip(b.hint, 240), "\n".join(coached(b)))
-                for b in self.record.breaks
+                (
+                    break_line(b.spans),
+                    clip(b.reason, 240),
+                    clip(b.hint, 240),
+                    "\n".join(coached(self.record.breaks, place)),
+                )
+                for place, b in enumerate(self.record.breaks)
             ),
             self.caps.rows // 4,
         )
@@ -348,8 +353,13 @@ class Model:
     def recompiles(self) -> Excerpt:
         return take(
             (
-                (break_line(r.spans), clip(r.function, 60), clip(r.reason, 240), "\n".join(coached(r)))
-                for r in self.record.recompiles
+                (
+                    break_line(r.spans),
+                    clip(r.function, 60),
+                    clip(r.reason, 240),
+                    "\n".join(coached(self.record.recompiles, place)),
+                )
+                for place, r in enumerate(self.record.recompiles)
             ),
             self.caps.rows // 4,
         )

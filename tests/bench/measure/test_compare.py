@@ -84,6 +84,28 @@ def test_what_is_quick_is_shown_before_others_compile_and_then_all_are_timed_tog
     ]
 
 
+def test_what_takes_long_to_compile_is_not_compiled_again_for_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only where somebody waits: a comparison that nobody watches measures all."""
+    monkeypatch.setattr("nbcompile.bench.measure.compare._LONG", 0.0)
+
+    def found(grown: Any) -> Compilation:
+        return compare_with(
+            lambda x: (x * 1.25).cos(), (torch.ones(64),), ("eager", "nbcompile", "aot_eager"),
+            CompileSettings(), Measuring(budget=0.05), audience=Audience(grown=grown),
+        )  # fmt: skip
+
+    record = found(lambda make, over: None)
+    ours, other = by_name(record)["nbcompile"], by_name(record)["aot_eager"]
+    assert ours.cold is None and other.cold and other.warm is None
+    assert ours.median and other.median
+    assert any(note.startswith("nbcompile, aot_eager: over 0 s to compile") for note in record.notes)
+    record = found(None)
+    assert all(
+        by_name(record)[name].cold and by_name(record)[name].warm for name in ("nbcompile", "aot_eager")
+    )
+    assert not any("to compile" in note for note in record.notes)
+
+
 def test_what_was_kept_of_another_program_is_compiled_again() -> None:
     kept: Kept = {}
     x, how = torch.randn(8), Measuring(budget=0.05, cold=False)
