@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import html
 import json
 import re
@@ -11,13 +12,16 @@ from typing import Any
 
 import torch
 
+from nbcompile.bench.doctor.candidates import edited
 from nbcompile.bench.doctor.examine import examined
 from nbcompile.bench.doctor.patient import Patient
+from nbcompile.bench.doctor.switches import Switch
 from nbcompile.errors import MeasureError
 from nbcompile.notebook.arguments import CellOptions
 from nbcompile.notebook.cell.cell_run import CellPart
 from nbcompile.notebook.cell.compiling import settings_of
 from nbcompile.notebook.cell.measuring import as_program
+from nbcompile.notebook.cell.mended_program import MendedProgram
 from nbcompile.notebook.progress import OutputPlace
 from nbcompile.record.advice.doctor import DoctorReport
 from nbcompile.record.compilation import Cell
@@ -29,10 +33,17 @@ _FLAGS = (("--dynamic", "--no-dynamic"), ("--optimizer",))
 
 
 def doctor_parts(
-    shell: Any, parts: Sequence[CellPart], options: CellOptions, *, train: bool, cell: Cell | None = None
+    shell: Any,
+    parts: Sequence[CellPart],
+    options: CellOptions,
+    *,
+    train: bool,
+    cell: Cell | None = None,
+    mended: Sequence[MendedProgram] = (),
 ) -> DoctorReport | None:
     """Examine the parts as one program, on copies, and show what pays. ``cell``: where its options stand.
-    ``--into NAME`` binds the report to NAME_doctor."""
+    ``mended``: the coach's rewrites of it, which are tried too. ``--into NAME`` binds the report to
+    NAME_doctor."""
     if not parts:
         print("nbcompile: --doctor has nothing to try: nothing was compiled, or nothing can run again.")
         return None
@@ -43,7 +54,8 @@ def doctor_parts(
     patient = Patient(fn, arguments, {}, train, optimizer if train else None, names)
     name = "this call" if cell is None else "this cell"
     try:
-        report = examined(patient, settings_of(options), options.doctor, place.progress, name=name)
+        edits = _edits(patient, mended)
+        report = examined(patient, settings_of(options), options.doctor, place.progress, edits, name=name)
     except MeasureError as error:
         place.clear()
         print(f"nbcompile: --doctor: {error}")
@@ -52,6 +64,17 @@ def doctor_parts(
     if options.into:
         shell.user_ns[f"{options.into}_doctor"] = report
     return report
+
+
+def _edits(patient: Patient, mended: Sequence[MendedProgram]) -> list[Switch]:
+    found = []
+    for each in mended:
+        where = f"in {each.mend.cell}, " if each.mend.cell else ""
+        lines = [line for line in each.mend.diff.split("\n")[2:] if line.startswith(("+", "-"))]
+        with each.surroundings:  # it is packed as it is then
+            program = dataclasses.replace(patient, args=each.arguments)
+            found.append(edited(f"{where}{each.mend.title}", program, each.fn, tuple(lines)))
+    return found
 
 
 def optimizer_of(source: str, namespace: Mapping[str, Any]) -> torch.optim.Optimizer | None:

@@ -46,6 +46,7 @@ from nbcompile.notebook.cell.measuring import (
     repeatable,
     wanted,
 )
+from nbcompile.notebook.cell.mended_program import MendedProgram
 from nbcompile.notebook.checking import check_call, show_check
 from nbcompile.notebook.completion import matcher
 from nbcompile.notebook.display import Growing, save, show
@@ -318,10 +319,12 @@ class NbCompile(Magics):
                     lambda record, watching: measure_jitted_cell(programs, record, options, watching),
                 )  # fmt: skip
             found = compilation.breaks or compilation.recompiles
-            if options.bench and found and wanted(compilation, options) and result.success:
+            mended: tuple[MendedProgram, ...] = ()
+            asked = options.doctor or (options.bench and wanted(compilation, options))
+            if asked and found and result.success:
                 growing = Growing(compilation, options, place, "about to try mends")
                 with self._interruptible():
-                    compilation = coach_cell(run, compilation, options, growing.progress, self._ip)
+                    compilation, mended = coach_cell(run, compilation, options, growing.progress, self._ip)
             if options.mode_diff and result.success and parts:
                 growing = Growing(compilation, options, place, "about to compile in other modes")
                 with self._interruptible():
@@ -340,7 +343,8 @@ class NbCompile(Magics):
             if options.sweeps and result.success and parts:
                 self._sweep(pieces_of_parts(parts), options, train=train)
             if options.doctor and result.success:
-                doctor_parts(self._ip, parts, options, train=train, cell=compilation.cell)
+                cell = compilation.cell
+                doctor_parts(self._ip, parts, options, train=train, cell=cell, mended=mended)
         except UsageError as error:
             print(f"nbcompile: {error}")
         except Exception as error:

@@ -113,3 +113,30 @@ def test_a_mend_is_applied_with_one_click_and_holds(lab: Server, page: Page) -> 
     editor.click()
     page.keyboard.press("Control+Enter")
     expect(place.locator(".nbc-facts")).to_contain_text("1 graph, 0 breaks", timeout=SECONDS)
+
+
+@pytest.mark.nightly
+def test_a_mend_of_a_function_goes_into_the_cell_that_defines_it(lab: Server, page: Page) -> None:
+    function = "def f(x):\n    y = x.sin()\n    print(1)\n    return (y + 1).sum(0)"
+    path = lab.write(
+        "other.ipynb", SETUP, function, "%%compile --compare eager,nbcompile\nz = f(x)", "f.__name__"
+    )
+    page.set_viewport_size({"width": 1400, "height": 1200})
+    lab.open(page, path.name)
+    lab.run_all(page)
+    cells = page.locator(".jp-Notebook .jp-CodeCell")
+    mended = cells.nth(2).locator(".nbc-answer .nbc-mended")
+    expect(mended.get_by_role("button", name="Apply to In [2]")).to_be_visible(timeout=SECONDS)
+    lab.idle(page)
+    mended.get_by_role("button", name="show the change").click()
+    expect(mended.locator(".nbc-diff-out")).to_contain_text("print(1)")
+    mended.get_by_role("button", name="Apply to In [2]").click()
+    expect(mended).to_contain_text("Written into In [2]: run it, then this cell.")
+    assert "    # print(1)" in cells.nth(1).locator(".jp-InputArea-editor").inner_text()
+    assert "z = f(x)" in cells.nth(2).locator(".jp-InputArea-editor").inner_text()
+    mended.get_by_role("button", name="Apply to In [2]").click()
+    expect(mended).to_contain_text("In [2] has changed since it ran")
+    for place in (1, 2):
+        cells.nth(place).locator(".jp-InputArea-editor").click()
+        page.keyboard.press("Control+Enter")
+    expect(cells.nth(2).locator(".nbc-facts")).to_contain_text("1 graph, 0 breaks", timeout=SECONDS)

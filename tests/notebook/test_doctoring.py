@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 pytest.importorskip("IPython")
 
+import torch
+from IPython.utils.capture import capture_output
+
+from nbcompile.bench.doctor.patient import Patient
+from nbcompile.bench.doctor.switches import Switch
+from nbcompile.notebook import doctoring
+from nbcompile.notebook.cell.mended_program import mended_program
+from nbcompile.notebook.cell.other_cells import Mended
 from nbcompile.notebook.doctoring import bundle_of, optimizer_of, with_option
+from nbcompile.record.advice.coach import Mend
 from nbcompile.record.advice.doctor import DoctorReport, DoctorRow
 from nbcompile.record.compilation import Cell
 from tests.notebook.conftest import Notebook
@@ -42,6 +53,49 @@ def test_a_cell_and_a_call_are_examined_and_nothing_of_the_session_changes(noteb
     assert outcome.error == "" and outcome.namespace["z"].shape == (64, 64)
 
 
+BREAKS = "def f(x):\n    y = x.sin()\n    print(1)\n    return y + x"
+CELLS = {
+    "in another cell": (BREAKS, "%%compile --doctor 5\nout = f(x)", "in In [2], print() out of the function"),
+    "in the cell": ("pass", f"%%compile --doctor 5\n{BREAKS}\nout = f(x)", "print() out of the function"),
+    "several parts": (
+        "pass", "%%compile --doctor 5\ny = x.sin()\nprint(1)\nz = y + x\nz", "print() out of the function",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CELLS)
+def test_the_coachs_mends_are_tried_as_programs_that_give_the_same(
+    notebook: Notebook, case: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, cell, name = CELLS[case]
+    asked: list[tuple[Patient, list[Switch]]] = []
+
+    def examined(patient: Patient, *given: object, **named: object) -> DoctorReport:
+        asked.append((patient, given[3]))  # type: ignore[arg-type]
+        return DoctorReport("this cell", "nbcompile")
+
+    monkeypatch.setattr(doctoring, "examined", examined)
+    torch._dynamo.reset()
+    notebook.fresh(SETUP.split("\n")[0])
+    notebook.run(before)
+    assert not notebook.run(cell).error
+    ((patient, (edit,)),) = asked
+    assert edit.name.endswith(name.rpartition(", ")[2]) and ("In [" in edit.name) is ("In [" in name)
+    assert edit.axis == "source" and [line[0] for line in edit.diff] == ["-", "+"]
+    mended = Patient.unpacked(edit.program)
+    torch.testing.assert_close(mended.fn(*mended.args), patient.fn(*patient.args))
+    with capture_output() as seen:
+        mended.fn(*mended.args)
+    assert seen.stdout == ""
+
+
+def test_results_that_cannot_be_told_apart_are_no_program(notebook: Notebook) -> None:
+    part = SimpleNamespace(function=SimpleNamespace(results=("y", "z")), grad_enabled=True, arguments=())
+    other = SimpleNamespace(function=SimpleNamespace(results=("y",)), grad_enabled=True, arguments=())
+    for own, mended in (([part, other], [part]), ([part], [other]), ([], [part]), ([part], [part, other])):
+        assert mended_program(own, mended, Mend(), Mended()) is None  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(
     ("line", "option", "made"),
     [
@@ -69,8 +123,6 @@ def test_the_button_has_the_line_escaped() -> None:
 
 
 def test_the_optimizer_that_a_cell_steps() -> None:
-    import torch
-
     one = torch.optim.SGD([torch.zeros(1, requires_grad=True)], 0.1)
     names = {"opt": one, "other": one, "scheduler": 3}
     assert optimizer_of("%%compile\nloss.backward()\nopt.step()", names) is one

@@ -56,9 +56,10 @@ def compilers(present: CompileSettings, device: str, train: bool) -> Suggestions
 
 
 def suggestions(
-    patient: Patient, present: CompileSettings, here: Surroundings, record: Compilation
+    patient: Patient, present: CompileSettings, here: Surroundings, record: Compilation, mended: bool = False
 ) -> Suggestions:
-    """All that could make ``patient`` faster than ``present``, of which ``record`` is the record."""
+    """All that could make ``patient`` faster than ``present``, of which ``record`` is the record. ``mended``:
+    other sources are tried already."""
     tensors = list(Snapshot(patient.roots(), copies=False).tensors.values())
     device = next((t.device.type for t in tensors if t.device.type != "cpu"), "cpu")
     known = compilers(present, device, patient.train or patient.optimizer is not None)
@@ -77,7 +78,7 @@ def suggestions(
     left = [*known.left, *no_batch]
     if not any(switch.axis == "layout" for switch in found):
         left.append(NotTried("channels last", "there are no convolutions of images"))
-    if record.breaks:
+    if record.breaks and not mended:
         breaks = count_text(len(record.breaks), "graph break")
         left.append(NotTried("dropping a graph break", f"of {breaks} none has an edited source to try"))
     return Suggestions(tuple(found), tuple(left))

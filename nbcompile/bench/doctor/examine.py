@@ -81,7 +81,7 @@ def examined(
             eager = next((switch for switch in known if switch.backend == "eager"), None)
             record = exam.describe(eager)
             reason = why(record, facts(record, Links(record))).text
-            found = suggestions(patient, present, here, record)
+            found = suggestions(patient, present, here, record, mended=bool(edits))
             wanted = (*edits, *(switch for switch in found.switches if not _is_without(switch, without)))
             exam.left += found.left
             exam.left += [NotTried(each, "it was not to be tried") for each in without]

@@ -25,9 +25,10 @@ from nbcompile.coach.table import rewrites
 from nbcompile.compiler.capture.cell_to_function import prepare
 from nbcompile.errors import in_one_line
 from nbcompile.notebook.arguments import CellOptions
-from nbcompile.notebook.cell.cell_run import CellRun
+from nbcompile.notebook.cell.cell_run import CellPart, CellRun
 from nbcompile.notebook.cell.compiling import CellCompiler
 from nbcompile.notebook.cell.harmless import what_may_act
+from nbcompile.notebook.cell.mended_program import SHOWN, MendedProgram, mended_program
 from nbcompile.notebook.cell.other_cells import Mended, NotInPlaceError, OtherCell, other_cell
 from nbcompile.notebook.cell.surroundings import quiet_compile
 from nbcompile.record.advice.coach import OF_SIZES, Mend, Price
@@ -36,7 +37,6 @@ from nbcompile.record.compilation import Cell, Compilation, GraphBreak, Measurem
 _SECONDS = 10.0  # for all mends of a cell: each compiles it once or twice
 _CHAIN = 3  # breaks of a cell that are mended together
 _CALLS, _TIMED = 30, 0.3
-_SHOWN = "_nbcompile_shown"
 _numbers = itertools.count(1)
 
 
@@ -46,12 +46,12 @@ def coach_cell(
     options: CellOptions,
     progress: Callable[[str], None],
     shell: Any,
-) -> Compilation:
-    """The record with a price and a mend at each break and recompile, as far as these were found in time.
-    ``shell``: the IPython shell of the session, whose cells may be rewritten."""
+) -> tuple[Compilation, tuple[MendedProgram, ...]]:
+    """The record with a price and a mend at each break and recompile, as far as these were found in time, and
+    the mended cells as programs. ``shell``: the session's, whose cells may be rewritten."""
     cell = compilation.cell
     if not (compilation.breaks or compilation.recompiles) or cell is None:
-        return compilation
+        return compilation, ()
     trials = _Trials(run, compilation, cell, options, time.monotonic() + _SECONDS, shell)
     refused = trials.refusal()
     found = []
@@ -71,7 +71,7 @@ def coach_cell(
         )
         for item in compilation.recompiles
     )
-    return dataclasses.replace(compilation, breaks=tuple(found), recompiles=again)
+    return dataclasses.replace(compilation, breaks=tuple(found), recompiles=again), tuple(trials.programs)
 
 
 def _compiling(item: Recompile, compilation: Compilation) -> Price | None:
@@ -148,6 +148,7 @@ class _Trials:
         self.options = dataclasses.replace(options, fullgraph=False, save="", into="", live=False)
         self.tried: dict[tuple[str, str], Mend] = {}
         self.held: dict[tuple[str, str], Mend] = {}
+        self.programs: list[MendedProgram] = []
 
     def refusal(self) -> str:
         """Why the cell is not run again."""
@@ -276,15 +277,15 @@ class _Trials:
             return Mend(note="it leaves nothing that could be compared with eager")
         with self._copies():
             before, after = _by_turns(self.run, tried.run, place.mended(text))
-        record, own = tried.record, self.compilation
-        return Mend(
+        record, before_it = tried.record, self.compilation
+        mend = Mend(
             title,
             unified(place.text, text),
             text,
             "; ".join(dict.fromkeys(note for note in notes if note)),
-            len(own.of_stage("fx")),
+            len(before_it.of_stage("fx")),
             len(record.of_stage("fx")),
-            len(own.kernels),
+            len(before_it.kernels),
             len(record.kernels),
             None if before is None else before * 1e3,
             None if after is None else after * 1e3,
@@ -292,6 +293,10 @@ class _Trials:
             cell=place.other.name if place.other else "",
             before=place.other.text if place.other else "",
         )
+        if tried.dynamic is None:  # symbolic sizes are an option, not another program
+            own, parts = (_parts(each) for each in (self.run, tried.run))
+            self.programs += filter(None, [mended_program(own, parts, mend, place.mended(text))])
+        return mend
 
     def _tree(self, text: str) -> ast.Module:
         """The text as Python; what its last line displays is bound to a name, to be compared too."""
@@ -299,7 +304,7 @@ class _Trials:
         starts = self.cell.body_starts - 1
         tree = ast.parse("\n".join([""] * starts + lines[starts:]))
         if tree.body and isinstance(last := tree.body[-1], ast.Expr):
-            target = ast.copy_location(ast.Name(_SHOWN, ast.Store()), last)
+            target = ast.copy_location(ast.Name(SHOWN, ast.Store()), last)
             tree.body[-1] = ast.copy_location(ast.Assign([target], last.value), last)
         return tree
 
@@ -322,6 +327,10 @@ class _Restored:
             self.snapshot.restore()
 
 
+def _parts(run: CellRun) -> list[CellPart]:
+    return [part for _, part in sorted(run.parts.items())]
+
+
 def _results(scope: dict[str, Any], bound: list[str]) -> dict[str, Any]:
     """The tensors and numbers that the cell left in names of its own. Numbers become tensors: a mend may keep
     one where a number was."""
@@ -339,7 +348,7 @@ def _by_turns(one: CellRun, other: CellRun, mended: Mended) -> tuple[float | Non
     """Seconds of a call of all parts of each, in the median: ``other`` is called as mended. None where one
     cannot be called again, or the machine is too busy to tell."""
     runs = ((one, Mended()), (other, mended))
-    parts = [[part for _, part in sorted(run.parts.items())] for run, _ in runs]
+    parts = [_parts(run) for run, _ in runs]
     if not all(parts):
         return None, None
     arguments = {f"part {number}": part.arguments for number, part in enumerate([*parts[0], *parts[1]])}
