@@ -267,6 +267,7 @@ class Ceilings:
     matrix_rate: float
     source: Literal["published", "measured"] = "published"
     part: str = ""  # the product
+    cache: int = 0  # bytes of the largest cache; 0: not known
 
 
 @dataclass(frozen=True)

@@ -56,8 +56,9 @@ def published(target: Target) -> Ceilings | None:
     if not target.bandwidth or not target.float32_rate:
         return None
     return Ceilings(
-        target.name, target.bandwidth, target.float32_rate, target.matrix_rate, "published", target.part
-    )
+        target.name, target.bandwidth, target.float32_rate, target.matrix_rate, "published", target.part,
+        target.l2_bytes,
+    )  # fmt: skip
 
 
 def limit_seconds(bytes: float, flops: float, ceilings: Ceilings, *, matrix: bool = False) -> float:

@@ -10,6 +10,7 @@ import math
 import statistics
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -23,6 +24,8 @@ _CPU_COPY = 256 << 20  # above the last-level cache of most processors
 _CPU_MATRIX = 1024
 _SECONDS = 0.25  # a ceiling; less only where the least number of runs takes longer
 _LEAST, _MOST = 5, 200
+_CACHES = "/sys/devices/system/cpu/cpu0/cache"
+_UNITS = {"K": 1 << 10, "M": 1 << 20}
 _Clock = Callable[[Callable[[], object]], float]
 """Takes what is to be timed, gives the median seconds of one run."""
 
@@ -34,8 +37,9 @@ def measure_ceilings(device: str | torch.device = "cpu") -> Ceilings:
     Bandwidth: a copy of 2 GiB (CPU: 256 MiB, GPUs with less memory free: a quarter of that), read and
     written bytes both counted. ``matrix_rate``: a bf16 product of 8192 × 8192 matrices on a GPU;
     ``float32_rate`` there is the datasheet's, since no library call is bound by it, and a float32 product
-    on the CPU, where both are one. Medians of up to 200 runs within about a quarter of a second each,
-    by CUDA events on a GPU. RuntimeError from torch if the device is not there.
+    on the CPU, where both are one. Up to 200 runs within about a quarter of a second: their median, by CUDA
+    events, on a GPU; on the CPU their lower quartile, since other work on the machine only ever delays.
+    RuntimeError from torch if the device is not there.
     """
     place = torch.device(device)
     if place.type == "cpu":
@@ -47,7 +51,15 @@ def measure_ceilings(device: str | torch.device = "cpu") -> Ceilings:
 def _cpu() -> Ceilings:
     bandwidth = _copy_rate(torch.device("cpu"), _CPU_COPY, _host_seconds)
     rate = _product_rate(torch.device("cpu"), _CPU_MATRIX, torch.float32, _host_seconds)
-    return Ceilings("cpu", _rounded(bandwidth), _rounded(rate), _rounded(rate), "measured")
+    return Ceilings(
+        "cpu", _rounded(bandwidth), _rounded(rate), _rounded(rate), "measured", cache=_host_cache()
+    )
+
+
+def _host_cache() -> int:
+    """Bytes of the host's largest cache, as Linux knows it; 0 elsewhere."""
+    told = [path.read_text().strip() for path in Path(_CACHES).glob("index*/size")]
+    return max((int(text[:-1]) * _UNITS[text[-1]] for text in told if text[-1:] in _UNITS), default=0)
 
 
 def _gpu(index: int) -> Ceilings:
@@ -60,7 +72,8 @@ def _gpu(index: int) -> Ceilings:
         n = _GPU_MATRIX if room > 2 << 30 else _GPU_MATRIX // 4
         matrix = _product_rate(place, n, torch.bfloat16, _device_seconds)
     float32 = target.float32_rate or matrix
-    return Ceilings(target.name, _rounded(bandwidth), float32, _rounded(matrix), "measured", target.part)
+    return Ceilings(target.name, _rounded(bandwidth), float32, _rounded(matrix), "measured", target.part,
+                    target.l2_bytes)  # fmt: skip
 
 
 def _copy_rate(device: torch.device, size: int, seconds: _Clock) -> float:
@@ -79,7 +92,7 @@ def _product_rate(device: torch.device, n: int, dtype: torch.dtype, seconds: _Cl
 
 
 def _host_seconds(run: Callable[[], object]) -> float:
-    """Median seconds of one run, on the calling thread's clock."""
+    """Seconds of one run, of many the lower quartile, on the calling thread's clock."""
     run()
     samples: list[float] = []
     end = time.perf_counter() + _SECONDS
@@ -87,7 +100,7 @@ def _host_seconds(run: Callable[[], object]) -> float:
         start = time.perf_counter()
         run()
         samples.append(time.perf_counter() - start)
-    return statistics.median(samples)
+    return statistics.quantiles(samples, n=4)[0]
 
 
 def _device_seconds(run: Callable[[], object]) -> float:

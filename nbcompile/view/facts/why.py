@@ -31,8 +31,8 @@ NEAR = 0.6
 """Of a limit, from which on it is what bounds a kernel."""
 CACHED = 1.1
 """Times the memory's rate: faster than that is a cache, and no error of measuring..."""
-LARGEST_CACHE = 1 << 28
-"""...where one is that large, in bytes."""
+LARGEST_CACHE = 1 << 26
+"""...where one is that large: in bytes, where its size is not known."""
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,9 @@ def _heaviest(compilation: Compilation, known: Sequence[Call], spent: float, fac
         fusion = f"; without fusion {bytes_text(facts.unfused)} would be moved, not {bytes_text(facts.moved)}"
     if point is None or point.share is None:
         return Why("kernel", head + fusion)
-    if point.bound == "memory" and point.share > CACHED and point.bytes <= LARGEST_CACHE:
+    ceilings = main_ceilings(compilation)
+    cache = (ceilings.cache if ceilings else 0) or LARGEST_CACHE
+    if point.bound == "memory" and point.share > CACHED and point.bytes <= cache:
         return Why(
             "cache", f"{head}; its {bytes_text(point.bytes)} come from a cache, not from memory{fusion}"
         )

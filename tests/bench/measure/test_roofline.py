@@ -92,6 +92,7 @@ def test_the_ceilings_of_this_cpu_are_of_its_order_and_measured_once() -> None:
     assert measure_ceilings("cpu") is found
     one = torch.ones(64 << 20, dtype=torch.uint8)
     assert one.numel() / found.bandwidth < 1.0, "64 MiB in less than a second"
+    assert not found.cache or 1 << 18 <= found.cache <= 1 << 32
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
