@@ -32,7 +32,7 @@ sys.path.insert(0, str(HERE.parent))
 sys.path.insert(1, str(HERE.parents[2]))
 
 SETS = ("programs", "snippets", "users", "strangers", "newcomers", "nets")
-SPECIAL = (float("nan"), float("inf"), -float("inf"), -0.0, 0.0, 1e-42, 3e38, -1e-30)
+SPECIAL = (float("nan"), float("inf"), -float("inf"), -0.0, 0.0, 1e-42, 1e30, -1e-30)
 
 
 def plain(args: Any) -> Any:

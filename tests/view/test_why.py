@@ -51,6 +51,9 @@ def record(
 
 
 BREAK = GraphBreak("print() writes to the screen", kind="data-dependent", spans=(Span(4),))
+SMALL_CACHE = dataclasses.replace(
+    record(1e-4, 1e-6, 1.1e-4), ceilings=(Ceilings("cpu", 1e10, 1e11, 1e11, "measured", cache=4 * MB),)
+)
 CASES: dict[str, tuple[Compilation, str, str]] = {
     "library": (record(1e-3, 2e-3, 3.1e-3), "library", "65% of the time is 1 library call (mm)"),
     "overhead": (record(1e-6, 2e-6, 20e-6), "overhead", "17 µs of 20 µs go to guards"),
@@ -67,12 +70,7 @@ CASES: dict[str, tuple[Compilation, str, str]] = {
     "memory": (record(1e-3, 1e-6, 1.1e-3), "memory", "at 80% of what memory allows for its 8 MB"),
     "cache": (record(1e-4, 1e-6, 1.1e-4), "cache", "its 8 MB come from a cache"),
     "too large for a cache": (record(0.05, 1e-6, 0.051, moved=1000 * MB), "memory", "at 100% of what memory"),
-    "larger than its cache": (
-        dataclasses.replace(
-            record(1e-4, 1e-6, 1.1e-4), ceilings=(Ceilings("cpu", 1e10, 1e11, 1e11, "measured", cache=4 * MB),)
-        ),
-        "memory", "at 100% of what memory",
-    ),
+    "larger than its cache": (SMALL_CACHE, "memory", "at 100% of what memory"),
     "kernel": (record(1e-2, 1e-6, 1.1e-2), "kernel", "at 8% of what bounds it (memory)"),
     "busy": (record(1e-3, 2e-3, 3e-3, spread=0.9), "busy", "The machine is busy"),
     "busy, a kernel": (record(2e-3, 1e-6, 2.1e-3, spread=0.9), "busy", "The machine is busy"),

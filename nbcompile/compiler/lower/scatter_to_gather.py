@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import torch
 
-from nbcompile.compiler.loop_ir.expr import Expr, Guarded, Indirect, compute_dtype, constant
+from nbcompile.compiler.loop_ir.expr import HALF, Expr, Guarded, Indirect, compute_dtype, constant
 from nbcompile.compiler.loop_ir.index import ONE, ZERO, Axis, Index, IndexExpr, index
 from nbcompile.compiler.loop_ir.nodes import ScatterMode, View
 from nbcompile.compiler.lower.builder import Builder, at
@@ -22,6 +22,8 @@ from nbcompile.compiler.lower.constant_folding import MOST_FOLDED, QuasiAffine, 
 
 MOST_UNROLLED = 27
 """Points that meet in one element and are added up in one expression, as many as in a window of a pooling."""
+FEW = 64
+"""Points that may meet in one element of a half type without losing much: no wider copy is made for them."""
 
 Bound = tuple[IndexExpr, IndexExpr, IndexExpr]
 
@@ -70,14 +72,17 @@ def scattered(
     mode: ScatterMode,
     target: Callable[..., Sequence[Index]],
     value: Callable[..., Expr],
+    *,
+    wide: bool = False,
 ) -> View:
-    """:meth:`Builder.scatter`, turned round where that can be done."""
+    """:meth:`Builder.scatter`, turned round where that can be done. ``wide``: what meets in an element of a
+    half type is combined in float32 on a CPU, as eager's ``scatter_add`` does there."""
     axes = b.axes(tuple(shape))
     found = None
     if mode in ("set", "add") and base.dtype != torch.bool and ZERO not in shape:
         found = _preimages(base.shape, axes, [index(place) for place in target(*at(axes))])
     if found is None:
-        return b.scatter(base, shape, mode, target, value)
+        return _in_turn(b, base, shape, mode, target, value, wide)
     where, fixed = found
     named = {item.axis for item in where.values() if isinstance(item, Preimage)}
     named |= {item for item in where.values() if isinstance(item, int)}
@@ -88,7 +93,25 @@ def scattered(
     counts = inverse.counts()
     if counts is not None and math.prod(counts) <= MOST_UNROLLED:
         return inverse.unrolled()
-    return b.scatter(base, shape, mode, target, value) if counts is None else inverse.summed(counts)
+    if counts is not None:
+        return inverse.summed(counts)
+    return _in_turn(b, base, shape, mode, target, value, wide)
+
+
+def _in_turn(
+    b: Builder,
+    base: View,
+    shape: Sequence[IndexExpr],
+    mode: ScatterMode,
+    target: Callable[..., Sequence[Index]],
+    value: Callable[..., Expr],
+    wide: bool,
+) -> View:
+    """Point by point. In a half type many that meet would be lost: 1 added to 256 of bfloat16 is 256."""
+    if not wide or mode not in ("add", "mul") or base.dtype not in HALF or b.options.chip.is_gpu:
+        return b.scatter(base, shape, mode, target, value)
+    made = b.scatter(b.copy(base, torch.float32), shape, mode, target, value)
+    return b.copy(made, base.dtype)
 
 
 def _preimages(

@@ -21,7 +21,7 @@ from nbcompile.compiler.lower.operators.gather import along, indexed, position, 
 from nbcompile.compiler.lower.operators.shape import Place, expand_to, regroup, wrap_dim
 from nbcompile.compiler.lower.registry import Sample, lowering
 from nbcompile.compiler.lower.samples import call, calls
-from nbcompile.compiler.lower.scatter_to_gather import scattered
+from nbcompile.compiler.lower.scatter_to_gather import FEW, scattered
 from nbcompile.errors import LoweringError
 
 aten = torch.ops.aten
@@ -163,7 +163,7 @@ def _scattered(b: Builder, x: View, dim: int, picked: View, src: View | Number, 
         return b.copy(x)  # whatever its rank, no index names nothing
     if b.options.chip.is_gpu and mode in ("set", "add") and _one_a_line(x, dim, picked):
         return _chosen(b, x, dim, picked, value, mode)
-    return scattered(b, x, picked.shape, mode, target_along(b, x, dim, picked), value)
+    return scattered(b, x, picked.shape, mode, target_along(b, x, dim, picked), value, wide=True)
 
 
 def _one_a_line(x: View, dim: int, picked: View) -> bool:
@@ -275,12 +275,11 @@ def reduced(
 ) -> View:  # fmt: skip
     """``x`` with points combined into their targets, which start from nothing if not ``include_self``."""
     b.check_native(x)
-    mode, compute = MODES[reduce], compute_dtype(x.dtype)
-    start = x
+    mode, compute, start = MODES[reduce], compute_dtype(x.dtype), x
     if not include_self:
         nothing = constant(neutral(mode, x.dtype), compute)
         start = scattered(b, x, shape, "set", target, lambda *_: nothing)
-    made = scattered(b, start, shape, mode, target, value)
+    made = scattered(b, start, shape, mode, target, value, wide=True)
     if reduce != "mean":
         return made
     first = filled(b, x.shape, int(include_self), torch.int64)
@@ -395,7 +394,10 @@ def index_add(b: Builder, x: View, dim: int, picked: View, source: View, *, alph
 
     dim = wrap_dim(dim, len(x.axes))
     require_slices(b, x, dim, picked, source)
-    return scattered(b, x, source.shape, "add", _slices(b, x, dim, picked), value)
+    many = bool(picked.axes) and picked.shape[0].constant not in range(
+        FEW + 1
+    )  # the gradient of index_select
+    return scattered(b, x, source.shape, "add", _slices(b, x, dim, picked), value, wide=many)
 
 
 @lowering(aten.index_copy.default, samples=_slice_samples())

@@ -126,7 +126,8 @@ def _bytes(value: Any) -> int:
 
 
 def groups_of(node: fx.Node) -> tuple[int, bool]:
-    """Groups of a convolution, and whether it is a transposed one."""
-    if node.target is aten.convolution.default:
-        return node.args[8], bool(node.args[6])  # type: ignore[return-value]
-    return node.args[9], bool(node.args[7])  # type: ignore[return-value]
+    """Groups of a convolution (of a symbolic number of them the hint), and whether it is a transposed one."""
+    groups, transposed = (8, 6) if node.target is aten.convolution.default else (9, 7)
+    count: Any = node.args[groups]
+    known = hint(count.meta["val"] if isinstance(count, fx.Node) else count)
+    return max(1, known), bool(node.args[transposed])

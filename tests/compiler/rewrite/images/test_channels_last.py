@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import fx, nn
 
+import nbcompile
 from nbcompile import errors
 from nbcompile.api import Compiled
 from nbcompile.compiler.rewrite.images import channels_last as layout
@@ -188,6 +189,22 @@ def test_auto_leaves_groups_of_several_channels_and_float64() -> None:
     graphs = Graphs()
     _check(net.double(), x.double(), options=options, compile_aten=graphs)
     assert not graphs.copies()
+
+
+def test_groups_may_be_a_symbolic_number() -> None:
+    """As many as an image has channels; the graph had run eagerly."""
+
+    def blurred_twice(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        window = w.expand(x.size(1), 1, 5, 5).contiguous()
+        once = torch.nn.functional.conv2d(x, window, padding=2, groups=x.size(1))
+        return torch.nn.functional.conv2d(once.relu(), window, padding=2, groups=x.size(1)) + 1
+
+    torch._dynamo.reset()
+    compiled = nbcompile.compile(blurred_twice, dynamic=True)
+    for channels in (3, 4):
+        x, w = torch.randn(2, channels, 128, 128), torch.randn(5, 5)
+        torch.testing.assert_close(compiled(x, w), blurred_twice(x, w), rtol=1e-4, atol=1e-4)
+    assert compiled.compilation.kernels and not compiled.eager_reason
 
 
 def test_never_and_graphs_without_convolutions_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
