@@ -24,6 +24,9 @@ PARALLEL = "#pragma omp parallel for"
 FEW_OUTER = 8
 ROWS_AT_ONCE = 8  # of all tensors together: as many lie at one place of the nearest cache
 LIGHT = 16  # values at a point: of more, adding up takes the lesser part of the time
+FAR = 16
+"""Elements between two points, from which on no vector is made of several short rows: GCC takes minutes to
+gather the parts of one from wider apart (12.2, rows of two numbers 2048 apart)."""
 SHORT = 4
 """Points along the last axis that make no vector: the axis before it does."""
 
@@ -43,8 +46,10 @@ def points_nest(nests: Nests) -> None:
         print_blocks(nests, work, outer, last, across, pragma)
         return
     if outer and not work.accumulators and last.extent.constant in range(1, SHORT + 1):
-        _short_rows(nests, work, outer, last)
-        return
+        lanes = min(reversed(outer), key=lambda axis: max(_longest_step(nests, axis), FAR))
+        if _longest_step(nests, lanes) <= FAR:
+            _short_rows(nests, work, tuple(axis for axis in outer if axis is not lanes), lanes, last)
+            return
     if outer and (side := _side_by_side(nests, work, (*outer, last))):
         _rows_at_once(nests, work, outer, last, side)
         return
@@ -66,10 +71,18 @@ def points_nest(nests: Nests) -> None:
         nests.out.close()
 
 
-def _short_rows(nests: Nests, work: PointWork, outer: tuple[Axis, ...], last: Axis) -> None:
-    """Loops over ``outer``, whose last is taken several points at a time, all of the short axis ``last`` in
-    each: unrolled, where a vector along it would be empty for the most part."""
-    *around, lanes = outer
+def _longest_step(nests: Nests, axis: Axis) -> int:
+    """Elements from one point along ``axis`` to the next, in the tensor where that is most; 0 where all of
+    them are at one place or at places that are data."""
+    loads = [value.place for value in walk_values(nests.values.roots) if value.kind == "load"]
+    steps = [place.coefficient(axis) for place in (*loads, *(item.place for item in nests.values.stores))]
+    return max((abs(step.hint()) for step in steps if step is not None), default=0)
+
+
+def _short_rows(nests: Nests, work: PointWork, around: tuple[Axis, ...], lanes: Axis, last: Axis) -> None:
+    """Loops over ``around``, and over ``lanes``, which is taken several points at a time, all of the short
+    axis ``last`` in each: unrolled, where a vector along it would be empty for the most part."""
+    outer = (*around, lanes)
     parallel = nests.work() >= PARALLEL_WORK
     outer_first = parallel and around and product(a.extent for a in around).hint() >= FEW_OUTER
     along = made_along(nests, work, outer, last)

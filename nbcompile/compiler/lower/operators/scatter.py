@@ -394,9 +394,7 @@ def index_add(b: Builder, x: View, dim: int, picked: View, source: View, *, alph
 
     dim = wrap_dim(dim, len(x.axes))
     require_slices(b, x, dim, picked, source)
-    many = bool(picked.axes) and picked.shape[0].constant not in range(
-        FEW + 1
-    )  # the gradient of index_select
+    many = bool(picked.axes) and picked.shape[0].constant not in range(FEW + 1)  # index_select backward
     return scattered(b, x, source.shape, "add", _slices(b, x, dim, picked), value, wide=many)
 
 

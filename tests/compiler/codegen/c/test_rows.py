@@ -85,6 +85,28 @@ def test_a_short_last_axis_is_walked_within_the_vector_of_the_one_before() -> No
     ]
 
 
+def test_short_rows_that_lie_far_apart_make_no_vector() -> None:
+    """GCC takes minutes to gather two numbers of each row from 2,048 elements apart, and its code is slow."""
+    rows, columns, pair = Axis("i", index(6)), Axis("j", index(1024)), Axis("k", index(2))
+    x = buffer("x", 6, 1024, 2)
+    turned = loop(
+        buffer("turned", 6, 1024, 2), (rows, columns, pair), op("exp", read(x, rows, columns, pair))
+    )
+    found = lines(group(turned, axes=(columns, rows, pair)), x)
+    assert [line for line in found if line.startswith(("for", "#"))] == [
+        "for (long i = 0; i < 6; i++) {",
+        "#pragma omp simd",
+        "for (long j = 0; j < 1024; j++) {",
+        "#pragma GCC unroll 2",
+        "for (long k = 0; k < 2; k++) {",
+    ]  # the rows that lie side by side
+    wide = torch.randn(500, 300)
+    compiled = nbcompile.compile(lambda x: x[:, :2] * 2 + 1)
+    torch.testing.assert_close(compiled(wide), wide[:, :2] * 2 + 1)
+    (kernel,) = compiled.compilation.kernels
+    assert "unroll" not in kernel.sources["c"]
+
+
 @pytest.fixture
 def four_threads() -> Iterator[None]:
     before = torch.get_num_threads()
