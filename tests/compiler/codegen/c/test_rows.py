@@ -95,7 +95,7 @@ def test_short_rows_that_lie_far_apart_make_no_vector() -> None:
     found = lines(group(turned, axes=(columns, rows, pair)), x)
     assert [line for line in found if line.startswith(("for", "#"))] == [
         "for (long j = 0; j < 6; j++) {",
-        "#pragma omp simd",
+        "#pragma omp parallel for simd",
         "for (long i = 0; i < 1024; i++) {",
         "#pragma GCC unroll 2",
         "for (long k = 0; k < 2; k++) {",
