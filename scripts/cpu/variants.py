@@ -78,9 +78,10 @@ VARIANTS: dict[str, tuple[Callable[[Any], Any], dict[str, Any]]] = {
 
 
 def checked(module: str, name: str, variant: str) -> dict[str, Any]:
-    """What differs from eager: lines of text, none if nothing does."""
+    """A case: what ``differs`` from eager as lines of text, or why eager itself ``refused``."""
     import nbcompile
     from nbcompile.bench.measure.contestant import Contestant
+    from nbcompile.bench.measure.timing import Step
 
     torch.manual_seed(0)
     torch._dynamo.reset()
@@ -91,7 +92,7 @@ def checked(module: str, name: str, variant: str) -> dict[str, Any]:
     dynamic = settings.get("dynamic")
     with torch.set_grad_enabled(bool(settings.get("train"))):
         try:
-            f(*args)
+            Step(f, args, train=bool(settings.get("train")))()
         except Exception as error:
             return {**row, "refused": f"{type(error).__name__}: {str(error)[:100]}"}
         record = nbcompile.compare(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -186,7 +187,7 @@ def test_what_cannot_be_mended_in_place_is_said(
     ],
 )
 def test_what_takes_more_than_other_code_is_not_done_in_place(before: str, after: str, what: str) -> None:
-    scope: dict[str, object] = {}
+    scope: dict[str, Any] = {}
     exec(compile(before, "<other cell>", "exec"), scope)
     cell = OtherCell("In [7]", before, "<other cell>")
     if what:
@@ -194,8 +195,8 @@ def test_what_takes_more_than_other_code_is_not_done_in_place(before: str, after
             cell.mended(after)
         return
     with cell.mended(after):  # who calls outer() has the new code, what it returned before has the old
-        assert scope["f"]() == 2 and scope["outer"]()() == 1  # type: ignore[operator]
-    assert scope["outer"]()() == 2  # type: ignore[operator]
+        assert scope["f"]() == 2 and scope["outer"]()() == 1
+    assert scope["outer"]()() == 2
 
 
 @few(1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -70,8 +71,10 @@ def test_the_coachs_mends_are_tried_as_programs_that_give_the_same(
     before, cell, name = CELLS[case]
     asked: list[tuple[Patient, list[Switch]]] = []
 
-    def examined(patient: Patient, *given: object, **named: object) -> DoctorReport:
-        asked.append((patient, given[3]))  # type: ignore[arg-type]
+    def examined(
+        patient: Patient, present: object, budget: float, progress: object, edits: list[Switch], name: str
+    ) -> DoctorReport:
+        asked.append((patient, edits))
         return DoctorReport("this cell", "nbcompile")
 
     monkeypatch.setattr(doctoring, "examined", examined)
@@ -90,10 +93,10 @@ def test_the_coachs_mends_are_tried_as_programs_that_give_the_same(
 
 
 def test_results_that_cannot_be_told_apart_are_no_program(notebook: Notebook) -> None:
-    part = SimpleNamespace(function=SimpleNamespace(results=("y", "z")), grad_enabled=True, arguments=())
-    other = SimpleNamespace(function=SimpleNamespace(results=("y",)), grad_enabled=True, arguments=())
+    part: Any = SimpleNamespace(function=SimpleNamespace(results=("y", "z")), grad_enabled=True, arguments=())
+    other: Any = SimpleNamespace(function=SimpleNamespace(results=("y",)), grad_enabled=True, arguments=())
     for own, mended in (([part, other], [part]), ([part], [other]), ([], [part]), ([part], [part, other])):
-        assert mended_program(own, mended, Mend(), Mended()) is None  # type: ignore[arg-type]
+        assert mended_program(own, mended, Mend(), Mended()) is None
 
 
 @pytest.mark.parametrize(

@@ -49,8 +49,8 @@ def test_a_difference_and_a_refusal_are_told(monkeypatch: pytest.MonkeyPatch) ->
     def refusing(x: torch.Tensor) -> torch.Tensor:
         return x.float() if x.dtype == torch.float32 else x.view(3, math.prod(x.shape))
 
-    module = types.ModuleType("made_up")
-    module.build = {"off": (program, (torch.ones(4),)), "no": (refusing, (torch.ones(4),))}.__getitem__  # type: ignore[attr-defined]
+    programs = {"off": (program, (torch.ones(4),)), "no": (refusing, (torch.ones(4),))}
+    module = types.SimpleNamespace(build=programs.__getitem__)
     monkeypatch.setitem(sys.modules, "made_up", module)
     assert "error" in variants.checked("made_up", "off", "offset")["differs"][0]
     assert "refused" in variants.checked("made_up", "no", "float64")

@@ -247,7 +247,7 @@ class _Comparison:
                 self.show((taken, True))
         for entry in self.entries:
             if entry.compiled is not None and not entry.reason:
-                self.kept[entry.contestant.name] = Made(entry.compiled, entry.cold, entry.warm)
+                self.kept[entry.contestant.name] = Made(entry.compiled, entry.cold, entry.warm, entry.once)
         return taken
 
     def _cool(self, entries: Sequence[Entrant], taken: _Taken, slow: bool) -> None:
@@ -297,6 +297,7 @@ class _Comparison:
         try:
             if known is not None:  # the same program, compiled before: its code is there
                 entry.cold, entry.warm, entry.compiled = known.cold, known.warm, known.compiled
+                entry.once = known.once
                 entry.step = self.eager.with_function(known.compiled)
                 entry.first, _ = timed(entry.step)
                 return

@@ -104,6 +104,7 @@ class Made:
     compiled: CompiledFunction
     cold: float | None
     warm: float | None
+    once: bool = False
 
 
 Kept = dict[str, Made]

@@ -27,7 +27,7 @@ _LEAST, _MOST = 5, 200
 _CACHES = "/sys/devices/system/cpu/cpu0/cache"
 _UNITS = {"K": 1 << 10, "M": 1 << 20}
 _Clock = Callable[[Callable[[], object]], float]
-"""Takes what is to be timed, gives the median seconds of one run."""
+"""Takes what is to be timed, gives the seconds of one run."""
 
 
 @functools.cache

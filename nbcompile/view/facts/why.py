@@ -1,8 +1,9 @@
 """One sentence on why a call takes the time that it takes: from what was measured of its parts.
 
-The first of these that holds is said, so that nothing small hides what matters: times that cannot be
-trusted, Python between graphs, compiles that are repeated, library calls, the call itself (guards and
-launches), and at last the heaviest kernel against what bounds it.
+The first of these that holds is said, so that nothing small hides what matters: Python between graphs,
+compiles that are repeated, library calls, the call itself (guards and launches), and at last the heaviest
+kernel against what bounds it. Of times that cannot be trusted only a cause is told that holds however long a
+call took.
 """
 
 from __future__ import annotations

@@ -88,18 +88,28 @@ def test_what_takes_long_to_compile_is_not_compiled_again_for_a_time(monkeypatch
     """Only where somebody waits: a comparison that nobody watches measures all."""
     monkeypatch.setattr("nbcompile.bench.measure.compare._LONG", 0.0)
 
-    def found(grown: Any) -> Compilation:
+    heard: list[str] = []
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return (x * 1.25).cos()
+
+    def found(grown: Any, kept: Kept) -> Compilation:
         return compare_with(
-            lambda x: (x * 1.25).cos(), (torch.ones(64),), ("eager", "nbcompile", "aot_eager"),
-            CompileSettings(), Measuring(budget=0.05), audience=Audience(grown=grown),
+            program, (torch.ones(64),), ("eager", "nbcompile", "aot_eager"),
+            CompileSettings(), Measuring(budget=0.05), audience=Audience(heard.append, grown, kept),
         )  # fmt: skip
 
-    record = found(lambda make, over: None)
+    kept: Kept = {}
+    record = found(lambda make, over: None, kept)
     ours, other = by_name(record)["nbcompile"], by_name(record)["aot_eager"]
     assert ours.cold is None and other.cold and other.warm is None
     assert ours.median and other.median
     assert any(note.startswith("nbcompile, aot_eager: over 0 s to compile") for note in record.notes)
-    record = found(None)
+    heard.clear()
+    again = found(lambda make, over: None, kept)
+    assert not any("its caches empty" in text for text in heard), "nor when the cell runs again"
+    assert again.notes == record.notes
+    record = found(None, {})
     assert all(
         by_name(record)[name].cold and by_name(record)[name].warm for name in ("nbcompile", "aot_eager")
     )

@@ -46,6 +46,7 @@ def points_nest(nests: Nests) -> None:
         print_blocks(nests, work, outer, last, across, pragma)
         return
     if outer and not work.accumulators and last.extent.constant in range(1, SHORT + 1):
+        # the last whose rows lie near enough; if none does, the one whose rows lie nearest is asked
         lanes = min(reversed(outer), key=lambda axis: max(_longest_step(nests, axis), FAR))
         if _longest_step(nests, lanes) <= FAR:
             _short_rows(nests, work, tuple(axis for axis in outer if axis is not lanes), lanes, last)
