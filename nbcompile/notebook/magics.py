@@ -32,7 +32,7 @@ from nbcompile.notebook.arguments import (
 )
 from nbcompile.notebook.cell import hooks
 from nbcompile.notebook.cell.cell_run import CellPart, CellRun, Switchboard
-from nbcompile.notebook.cell.coaching import coach_cell
+from nbcompile.notebook.cell.coaching import coach_cell, is_to_be_coached
 from nbcompile.notebook.cell.compiling import CellCompiler, CompiledCall, settings_of
 from nbcompile.notebook.cell.jitting import JittedCell
 from nbcompile.notebook.cell.measuring import (
@@ -318,10 +318,9 @@ class NbCompile(Magics):
                     compilation, options, place,
                     lambda record, watching: measure_jitted_cell(programs, record, options, watching),
                 )  # fmt: skip
-            found = compilation.breaks or compilation.recompiles
             mended: tuple[MendedProgram, ...] = ()
             asked = options.doctor or (options.bench and wanted(compilation, options))
-            if asked and found and result.success:
+            if asked and result.success and is_to_be_coached(compilation):
                 growing = Growing(compilation, options, place, "about to try mends")
                 with self._interruptible():
                     compilation, mended = coach_cell(run, compilation, options, growing.progress, self._ip)

@@ -184,7 +184,8 @@ class Recompile:
 class Decision:
     """One candidate pair of the fusion pass and what became of it. ``bytes_saved`` counts memory
     traffic in bytes: what it saves where accepted, what it would save where refused. ``forceable``: refused
-    for its cost only, so that the option ``force_fuse`` would fuse it."""
+    for its cost only, so that the option ``force_fuse`` would fuse it; ``price`` then is what keeping them
+    apart costs, where the cell was timed both ways."""
 
     id: str
     graph: str  # the fused graph
@@ -197,6 +198,7 @@ class Decision:
     bytes_saved: int = 0
     overruled: bool = False  # decided by the user
     forceable: bool = False
+    price: Price | None = None
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ untrusted as the record that they come from.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from nbcompile.record.compilation import Compilation, GraphBreak, Recompile
@@ -24,6 +24,7 @@ from nbcompile.view.facts.cell_lines import Became, Chip, cell_lines
 from nbcompile.view.facts.coaching import mend_text, price_text
 from nbcompile.view.facts.facts import Call, ShareOf, Verdict
 from nbcompile.view.facts.kernel_code import KernelCode, kernel_codes
+from nbcompile.view.facts.prices import price_words, prices
 from nbcompile.view.facts.schedules import explained
 from nbcompile.view.facts.since import since_text
 from nbcompile.view.facts.timings import Timing, timings
@@ -111,7 +112,8 @@ class Scene:
     are the kernels, library calls and fallbacks in the order of the record. ``schedules`` explains each
     kernel's schedule by its text. ``share_of`` says what shares are parts of, ``file`` which source lines
     are of: the cell's where it is empty. ``breaks`` says more of each break of
-    the record, ``recompiles`` of each recompile, ``pending`` what is still being measured.
+    the record, ``recompiles`` of each recompile, ``prices`` what it costs that a pair or call is not fused,
+    by the ids of decisions and calls, ``pending`` what is still being measured.
     """
 
     title: str
@@ -132,6 +134,7 @@ class Scene:
     since: str = ""
     breaks: tuple[SceneBreak, ...] = ()
     recompiles: tuple[SceneBreak, ...] = ()
+    prices: dict[str, str] = field(default_factory=dict)
     pending: Pending | None = None
     schema: str = SCHEMA
 
@@ -163,6 +166,7 @@ def scene(compilation: Compilation, pending: Pending | None = None) -> Scene:
         since=since_text(compilation),
         breaks=tuple(map(_coached, compilation.breaks)),
         recompiles=tuple(map(_coached, compilation.recompiles)),
+        prices=price_words(prices(compilation, facts.calls)),
         pending=pending,
     )
 

@@ -14,6 +14,7 @@ from nbcompile.view.facts.cell_lines import break_line, cell_lines
 from nbcompile.view.facts.coaching import coached, loop_of_recompiles
 from nbcompile.view.facts.kernels import launch_facts
 from nbcompile.view.facts.parts import selected
+from nbcompile.view.facts.prices import briefly, forced, not_fused, prices
 from nbcompile.view.facts.search import searches
 from nbcompile.view.facts.since import since_text
 from nbcompile.view.facts.timings import timing_table, timings
@@ -47,7 +48,8 @@ def to_text(compilation: Compilation, show: Sequence[str] = (), pending: Pending
         out += _flow(steps, "  ", " → ")
     compilation = selected(compilation, show)
     out += _breaks(compilation) + _cell(compilation, facts, links)
-    out += _walks(compilation) + _decisions(compilation, links) + _kernels(compilation, facts)
+    out += _walks(compilation) + _decisions(compilation, facts, links) + _kernels(compilation, facts)
+    out += _not_fused(compilation, facts)
     out += _roofline(compilation) + _autotune(compilation, links) + _timings(compilation)
     text = "\n".join(plain_line(line)[:COLUMNS].rstrip() for line in out)
     return text + "\n"
@@ -125,7 +127,7 @@ def _walks(compilation: Compilation) -> list[str]:
     return ["", title, *table_text(walk_table(compilation, _ROWS), COLUMNS)] if title else []
 
 
-def _decisions(compilation: Compilation, links: Links) -> list[str]:
+def _decisions(compilation: Compilation, facts: fact.Facts, links: Links) -> list[str]:
     if not compilation.decisions:
         return []
     fused = [d for d in compilation.decisions if d.accepted]
@@ -133,14 +135,17 @@ def _decisions(compilation: Compilation, links: Links) -> list[str]:
     saved = bytes_text(sum(d.bytes_saved for d in fused))
     out = ["", f"Fusion: {len(fused):,} of {len(compilation.decisions):,} pairs fused, {saved} saved"]
     overruled = [d for d in compilation.decisions if d.overruled]
+    known = prices(compilation, facts.calls)
     for decision in [*overruled[:_FEW], *(d for d in refused[:_FEW] if not d.overruled)]:
         names = [
             links.nodes[id].name if id in links.nodes else id for id in (decision.producer, decision.consumer)
         ]
         verb = ("fused" if decision.accepted else "refused") + (" by you" if decision.overruled else "")
         save = f", {'saves' if decision.accepted else 'would save'} {bytes_text(decision.bytes_saved)}"
+        brief = forced(known.get(decision.id), names) or briefly(known.get(decision.id))
+        cost = f", {brief}" if brief else ""
         names = [clip_middle(name, 24) for name in names]
-        pair = f"{names[0]} → {names[1]} {verb}{save if decision.bytes_saved else ''}: "
+        pair = f"{names[0]} → {names[1]} {verb}{save if decision.bytes_saved else ''}{cost}: "
         out += _hung(pair, clip(decision.reason or decision.code, 200))
     return out + _more(len(refused) - _FEW, "refused pairs")
 
@@ -167,6 +172,14 @@ def _kernels(compilation: Compilation, facts: fact.Facts) -> list[str]:
         out += [] if kind else _flow([name], " " * 13)
         out += launched.get(call.id, [])
     return out + _more(len(own) - _ROWS, "kernels")
+
+
+def _not_fused(compilation: Compilation, facts: fact.Facts) -> list[str]:
+    own = not_fused(compilation, facts.calls)
+    out = ["", "Not fused"] if own else []
+    for call, told in own[:_FEW]:
+        out += _hung(f"{MARK[call.fate]} {call.name} ", told)
+    return out + _more(len(own) - _FEW, "library calls")
 
 
 def _launches(kernel: Kernel) -> list[str]:

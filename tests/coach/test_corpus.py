@@ -14,7 +14,7 @@ from nbcompile.coach.source import Source, unified
 from nbcompile.notebook import magics
 from nbcompile.notebook.cell import coaching
 from nbcompile.notebook.cell.other_cells import NotInPlaceError, OtherCell
-from nbcompile.record.compilation import Compilation
+from nbcompile.record.compilation import Compilation, Measurement
 from nbcompile.view.text import to_text
 from tests.nightly import few
 from tests.notebook.conftest import Notebook, notebook, session_shell
@@ -277,3 +277,33 @@ def test_a_recompile_that_sizes_do_not_explain_has_a_price_alone(
     record = coached(notebook, f"{setup}---\nfor a in kinds:\n    y = f(a)", monkeypatch)
     (item,) = record.recompiles
     assert item.price is not None and item.mend is None
+
+
+def test_a_pair_kept_apart_for_its_cost_is_timed_in_one_kernel(
+    notebook: Notebook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One row is split over the cores, so its sum and its quotient are two kernels."""
+    setup, cell = "row = torch.rand(1, 1 << 16)\n---\n", "out = row / row.sum(1, keepdim=True)\n"
+    turns = coaching._Turns(before=3e-3, after=1e-3, saved=2e-3)
+    monkeypatch.setattr(coaching, "_by_turns", lambda one, other, mended: turns)
+    record = coached(notebook, setup + cell, monkeypatch)
+    (decision,) = [each for each in record.decisions if each.forceable]
+    assert decision.code == "few-rows" and decision.price is not None
+    assert (decision.price.milliseconds, decision.price.kernels, decision.price.measured) == (2.0, 1, True)
+    assert "costs 2 ms (-o force_fuse=sum_1:div)" in to_text(record)
+
+    monkeypatch.setattr(coaching, "_by_turns", lambda one, other, mended: None)  # a busy machine
+    record = coached(notebook, setup + cell, monkeypatch)
+    assert all(each.price is None for each in record.decisions)
+
+
+def test_the_two_are_timed_by_turns(notebook: Notebook, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken = []
+    by_turns = coaching._by_turns
+    monkeypatch.setattr(coaching, "_by_turns", lambda *given: taken.append(by_turns(*given)) or taken[-1])
+    monkeypatch.setattr(Measurement, "shaky", False)
+    cell = "row = torch.rand(1, 1 << 16)\n---\nout = row / row.sum(1, keepdim=True)\n"
+    coached(notebook, cell, monkeypatch)
+    (turns,) = taken
+    assert turns.before > 0 and turns.after > 0
+    assert abs(turns.saved) <= max(turns.before, turns.after) * 10

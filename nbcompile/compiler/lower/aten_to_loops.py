@@ -112,7 +112,8 @@ def aten_to_loops(
 
 def _apart(items: Sequence[Any], outputs: Sequence[Output]) -> frozenset[int]:
     """The places of results that show the whole memory of another node's result. The earliest node's is the
-    one that may be written to, and need a gradient where the others (``detach``) need none."""
+    one that may be written to, and need a gradient where the others (``detach``) need none. So do those that
+    show a whole input without being it: its strides may change when all has run (``x.t_()``)."""
     first: dict[str, fx.Node] = {}
     shown = [
         (place, items[place], value.buffer.name)
@@ -121,7 +122,13 @@ def _apart(items: Sequence[Any], outputs: Sequence[Output]) -> frozenset[int]:
     ]
     for _, node, name in shown:
         first[name] = min(first.get(name, node), node)
-    return frozenset(place for place, node, name in shown if node is not first[name])
+    views = [
+        place
+        for place, value in enumerate(outputs)
+        if isinstance(value, View) and value.is_whole() and value.buffer.role == "input"
+        and items[place].op == "call_function" and items[place].target is not aten.copy_.default
+    ]  # fmt: skip
+    return frozenset([*views, *(place for place, node, name in shown if node is not first[name])])
 
 
 def _check_sizes(program: LoopProgram) -> None:

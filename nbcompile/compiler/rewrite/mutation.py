@@ -35,7 +35,9 @@ def may_mutate(node: fx.Node) -> bool:
     module = str(getattr(target, "__module__", "") or "")
     if not name or isinstance(target, torch._ops.HigherOrderOperator):
         return True
-    if module.partition(".")[0] not in _PURE_MODULES or name in IN_PLACE or name.endswith("_"):
+    if module.partition(".")[0] not in _PURE_MODULES or name in IN_PLACE or name.endswith("__"):
+        return True
+    if _named_in_place(node):
         return True
     if name.startswith(_MODES) and name not in _HARMLESS_MODES:
         return True
@@ -47,15 +49,21 @@ def may_mutate(node: fx.Node) -> bool:
 
 def is_in_place(node: fx.Node) -> bool:
     """Whether a node overwrites the tensor that it is given first, by its name or since it is told to."""
-    name = str(node.target) if node.op == "call_method" else str(getattr(node.target, "__name__", ""))
-    if name.endswith("_") and not name.endswith("__"):
+    if _named_in_place(node):
         return True
     if node.op != "call_function" or not callable(node.target):
         return False
-    if getattr(node.target, "__module__", "") == "_operator":
-        return name in IN_PLACE
     told = node.kwargs.get("inplace") is True or any(item is True for item in node.args)
     return told and _given(node.target, node).get("inplace") is True
+
+
+def _named_in_place(node: fx.Node) -> bool:
+    """By its name alone. Python's ``and_``, ``or_`` and ``not_`` end like torch's in-place functions, and
+    change nothing."""
+    name = str(node.target) if node.op == "call_method" else str(getattr(node.target, "__name__", ""))
+    if getattr(node.target, "__module__", "") == "_operator":
+        return name in IN_PLACE
+    return name.endswith("_") and not name.endswith("__")
 
 
 def _given(target: Callable[..., Any], node: fx.Node) -> dict[str, Any]:

@@ -36,6 +36,17 @@ def written(node: fx.Node) -> fx.Node | None:
     return _source(node) if is_in_place(node) else None
 
 
+def is_made_anew(node: fx.Node) -> bool:
+    """Whether what a node returns surely lies in other memory than the tensor that it is given first."""
+    source = _source(node)
+    results = list(_tensors(node.meta.get("example_value")))
+    if source is None or not results:
+        return False
+    given = [_memory(item) for item in _tensors(source.meta.get("example_value"))]
+    own = [_memory(item) for item in results]
+    return None not in (*given, *own) and not set(own) & set(given)
+
+
 def copy_once_more(module: fx.GraphModule) -> int:
     """Have a captured graph copy each copy of what shows an input with gaps, if an operator makes it that
     would show a contiguous one. Returns how many."""

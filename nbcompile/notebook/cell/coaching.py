@@ -1,4 +1,5 @@
-"""Mends of a cell's graph breaks, tried on copies after the cell has run: compiled, checked, timed."""
+"""Mends of a cell's graph breaks, tried on copies after the cell has run: compiled, checked, timed. Pairs
+that were kept apart for their cost are timed in one kernel, in the same way."""
 
 from __future__ import annotations
 
@@ -32,11 +33,13 @@ from nbcompile.notebook.cell.mended_program import SHOWN, MendedProgram, mended_
 from nbcompile.notebook.cell.other_cells import Mended, NotInPlaceError, OtherCell, other_cell
 from nbcompile.notebook.cell.surroundings import quiet_compile
 from nbcompile.record.advice.coach import OF_SIZES, Mend, Price
-from nbcompile.record.compilation import Cell, Compilation, GraphBreak, Measurement, Recompile
+from nbcompile.record.compilation import Cell, Compilation, Decision, GraphBreak, Measurement, Recompile
 
 _SECONDS = 10.0  # for all mends of a cell: each compiles it once or twice
 _CHAIN = 3  # breaks of a cell that are mended together
 _CALLS, _TIMED = 30, 0.3
+_PAIRS = 3  # of those that could be fused by force: the ones with the most bytes at stake
+_SHORT = 2.0  # seconds that the cell took to compile, for which it is compiled once more for a pair
 _numbers = itertools.count(1)
 
 
@@ -48,9 +51,10 @@ def coach_cell(
     shell: Any,
 ) -> tuple[Compilation, tuple[MendedProgram, ...]]:
     """The record with a price and a mend at each break and recompile, as far as these were found in time, and
-    the mended cells as programs. ``shell``: the session's, whose cells may be rewritten."""
+    the mended cells as programs; and with a price at each pair that could be fused by force. ``shell``: the
+    session's, whose cells may be rewritten."""
     cell = compilation.cell
-    if not (compilation.breaks or compilation.recompiles) or cell is None:
+    if not is_to_be_coached(compilation) or cell is None:
         return compilation, ()
     trials = _Trials(run, compilation, cell, options, time.monotonic() + _SECONDS, shell)
     refused = trials.refusal()
@@ -71,7 +75,22 @@ def coach_cell(
         )
         for item in compilation.recompiles
     )
-    return dataclasses.replace(compilation, breaks=tuple(found), recompiles=again), tuple(trials.programs)
+    decisions = compilation.decisions if refused else trials.decisions(progress)
+    coached = dataclasses.replace(compilation, breaks=tuple(found), recompiles=again, decisions=decisions)
+    return coached, tuple(trials.programs)
+
+
+def is_to_be_coached(compilation: Compilation) -> bool:
+    """Whether there is anything to try."""
+    return bool(compilation.breaks or compilation.recompiles or _to_be_forced(compilation))
+
+
+def _to_be_forced(compilation: Compilation) -> list[Decision]:
+    """What could be fused by force, where compiling once more is quick: what moves the most bytes first."""
+    if compilation.backend != "nbcompile" or compilation.compile_seconds > _SHORT:
+        return []
+    found = [each for each in compilation.decisions if each.forceable and not each.accepted]
+    return sorted(found, key=lambda each: -each.bytes_saved)[:_PAIRS]
 
 
 def _compiling(item: Recompile, compilation: Compilation) -> Price | None:
@@ -107,7 +126,7 @@ class _Trial:
 
     record: Compilation
     run: CellRun
-    dynamic: bool | None = None
+    options: CellOptions
 
 
 @dataclasses.dataclass(frozen=True)
@@ -186,12 +205,41 @@ class _Trials:
         first, *rest = self.cell.source.split("\n")
         text = "\n".join((f"{first.rstrip()} --dynamic", *rest))
         place = _Place(self.cell)
-        tried = self._compiled(text, place, dynamic=True)
+        tried = self._compiled(text, place, dataclasses.replace(self.options, dynamic=True))
         if isinstance(tried, str):
             return Mend(note=f"--dynamic: {tried}")
         if tried.record.recompiles:
             return Mend(note=f"--dynamic: still compiled again: {tried.record.recompiles[0].reason}")
         return self._checked(text, "--dynamic", ["sizes are symbolic from the first compile"], tried, place)
+
+    def decisions(self, progress: Callable[[str], None]) -> tuple[Decision, ...]:
+        """The cell's own, with what it costs that pairs are apart which could be fused by force."""
+        names = {node.id: node.name for graph in self.compilation.of_stage("loops") for node in graph.nodes}
+        found = {}
+        for each in _to_be_forced(self.compilation):
+            pair = names.get(each.producer, ""), names.get(each.consumer, "")
+            if time.monotonic() < self.until and all(pair):
+                progress(f"timing {' and '.join(pair)} in one kernel")
+                found[each.id] = self._fused_by_force(":".join(pair))
+        return tuple(
+            dataclasses.replace(each, price=price) if (price := found.get(each.id)) else each
+            for each in self.compilation.decisions
+        )
+
+    def _fused_by_force(self, pair: str) -> Price | None:
+        """None where it does not compile so, or the machine is too busy to tell."""
+        known = self.options.mapping
+        known["force_fuse"] = ",".join(filter(None, (known.get("force_fuse", ""), pair)))
+        options = dataclasses.replace(self.options, options=tuple(known.items()))
+        tried = self._compiled(self.cell.source, _Place(self.cell), options)
+        if isinstance(tried, str):
+            return None
+        with self._copies():
+            turns = _by_turns(self.run, tried.run, Mended())
+        if turns is None:
+            return None
+        kernels = len(self.compilation.kernels) - len(tried.record.kernels)
+        return Price(turns.saved * 1e3, kernels, measured=True)
 
     def _chained(self, rewrite: Rewrite, place: _Place) -> Mend:
         title, notes = rewrite.title, [rewrite.note]
@@ -214,13 +262,13 @@ class _Trials:
             notes.append(following.note)
         return Mend(note="it breaks at more places than are mended together")
 
-    def _compiled(self, text: str, place: _Place, dynamic: bool | None = None) -> _Trial | str:
+    def _compiled(self, text: str, place: _Place, options: CellOptions | None = None) -> _Trial | str:
         """The cell with the text of ``place`` edited, run once; or why it did not compile."""
-        scope = dict(self.run.namespace)
+        scope, options = dict(self.run.namespace), options or self.options
         with self._copies(), capture_output(), quiet_compile():
             try:
                 with place.mended(text):
-                    run, compiler = self._run(place.own(text), scope, dynamic)
+                    run, compiler = self._run(place.own(text), scope, options)
             except NotInPlaceError as refusal:
                 return str(refusal)
             except Exception as error:
@@ -228,18 +276,15 @@ class _Trials:
             record = compiler.record(run)
         if run.notes or not record.of_stage("fx"):
             return run.notes[0] if run.notes else "nothing was compiled"
-        return _Trial(record, run, dynamic)
+        return _Trial(record, run, options)
 
-    def _run(
-        self, text: str, scope: dict[str, Any], dynamic: bool | None = None
-    ) -> tuple[CellRun, CellCompiler]:
+    def _run(self, text: str, scope: dict[str, Any], options: CellOptions) -> tuple[CellRun, CellCompiler]:
         filename = f"<nbcompile mend {next(_numbers)}>"
         linecache.cache[filename] = (len(text), None, [f"{line}\n" for line in text.split("\n")], filename)
         board = self.run.board
         prepared = prepare(self._tree(text), first_id=board.next_id, interactivity="none")
         board.next_id += 1 + max((s.inner for s in prepared.statements), default=0)
         cell = dataclasses.replace(self.cell, source=text, filename=filename)
-        options = dataclasses.replace(self.options, dynamic=dynamic) if dynamic else self.options
         compiler = CellCompiler(options, cell, lambda _: None)
         run = CellRun(prepared, next(_numbers) + 10**6, board, compiler, unroll=self.run.unroll)
         board.open(run)
@@ -262,7 +307,7 @@ class _Trials:
         def mended() -> dict[str, Any]:
             scope = dict(self.run.namespace)
             with place.mended(text):
-                self._run(place.own(text), scope, tried.dynamic)
+                self._run(place.own(text), scope, tried.options)
             return _results(scope, bound)
 
         with self._copies() as snapshot, capture_output(), quiet_compile():
@@ -276,7 +321,7 @@ class _Trials:
         if not rows:
             return Mend(note="it leaves nothing that could be compared with eager")
         with self._copies():
-            before, after = _by_turns(self.run, tried.run, place.mended(text))
+            turns = _by_turns(self.run, tried.run, place.mended(text))
         record, before_it = tried.record, self.compilation
         mend = Mend(
             title,
@@ -287,13 +332,13 @@ class _Trials:
             len(record.of_stage("fx")),
             len(before_it.kernels),
             len(record.kernels),
-            None if before is None else before * 1e3,
-            None if after is None else after * 1e3,
+            None if turns is None else turns.before * 1e3,
+            None if turns is None else turns.after * 1e3,
             max((row.error for row in rows if row.error is not None), default=None),
             cell=place.other.name if place.other else "",
             before=place.other.text if place.other else "",
         )
-        if tried.dynamic is None:  # symbolic sizes are an option, not another program
+        if tried.options == self.options:  # symbolic sizes are an option, not another program
             own, parts = (_parts(each) for each in (self.run, tried.run))
             self.programs += filter(None, [mended_program(own, parts, mend, place.mended(text))])
         return mend
@@ -344,13 +389,23 @@ def _results(scope: dict[str, Any], bound: list[str]) -> dict[str, Any]:
     return found
 
 
-def _by_turns(one: CellRun, other: CellRun, mended: Mended) -> tuple[float | None, float | None]:
-    """Seconds of a call of all parts of each, in the median: ``other`` is called as mended. None where one
-    cannot be called again, or the machine is too busy to tell."""
+@dataclasses.dataclass(frozen=True)
+class _Turns:
+    """Seconds of calls in the median. ``saved``: by turns, 0 where half of the turns do not tell which of the
+    two is faster."""
+
+    before: float
+    after: float
+    saved: float
+
+
+def _by_turns(one: CellRun, other: CellRun, mended: Mended) -> _Turns | None:
+    """A call of all parts of each, by turns: ``other`` is called as mended. None where one cannot be called
+    again, or the machine is too busy to tell."""
     runs = ((one, Mended()), (other, mended))
     parts = [_parts(run) for run, _ in runs]
     if not all(parts):
-        return None, None
+        return None
     arguments = {f"part {number}": part.arguments for number, part in enumerate([*parts[0], *parts[1]])}
     snapshot = Snapshot(arguments)
     times: tuple[list[float], list[float]] = ([], [])
@@ -370,10 +425,13 @@ def _by_turns(one: CellRun, other: CellRun, mended: Mended) -> tuple[float | Non
                         taken.clear()
                     begun = time.perf_counter()
     except Exception:  # its values have moved on: no time, and none is claimed
-        return None, None
+        return None
     finally:
         snapshot.restore()
     found = [Measurement("cell", "mend", steady=tuple(taken)) for taken in times]
-    if any(each.shaky for each in found):
-        return None, None
-    return found[0].median, found[1].median
+    before, after = (each.median for each in found)
+    if before is None or after is None or any(each.shaky for each in found):
+        return None
+    saved = sorted(one - other for one, other in zip(*times, strict=True))
+    low, middle, high = (saved[len(saved) * quarter // 4] for quarter in (1, 2, 3))
+    return _Turns(before, after, middle if low > 0 or high < 0 else 0.0)

@@ -37,7 +37,7 @@ def coached(items: Sequence[GraphBreak | Recompile], place: int) -> list[str]:
 
 def price_text(price: Price) -> str:
     """``costs 0.31 ms, 1 kernel, 1 graph a call (measured with and without it)``."""
-    parts = [] if price.milliseconds is None else [seconds_text(price.milliseconds / 1e3)]
+    parts = [] if price.milliseconds is None else [spent_text(price.milliseconds)]
     for count, noun in ((price.kernels, "kernel"), (price.graphs, "graph")):
         if count:
             parts.append(f"{count} {noun}{'s' * (abs(count) != 1)}")
@@ -45,6 +45,11 @@ def price_text(price: Price) -> str:
     if price.once:
         return f"cost {', '.join(parts)} ({how})" if parts else ""
     return f"costs {', '.join(parts)} a call ({how})" if parts else ""
+
+
+def spent_text(milliseconds: float) -> str:
+    """A time, which may be too short to be told from noise."""
+    return seconds_text(milliseconds / 1e3) if milliseconds else "no time that could be measured"
 
 
 def mend_text(mend: Mend) -> str:

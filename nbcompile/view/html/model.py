@@ -31,6 +31,7 @@ from nbcompile.view.facts.cell_lines import FATE_WORD, break_line, cell_lines
 from nbcompile.view.facts.coaching import coached
 from nbcompile.view.facts.kernels import Sources, artifact_lines, launch_facts, spilled_bytes, time_facts
 from nbcompile.view.facts.parts import selected
+from nbcompile.view.facts.prices import briefly, not_fused, prices
 from nbcompile.view.facts.schedules import explained
 from nbcompile.view.facts.search import searches
 from nbcompile.view.facts.since import since_text
@@ -57,6 +58,7 @@ class Model:
         self.line_word = "cell line" if compilation.cell else f"{clip(self.file.rsplit('/', 1)[-1], 30)} line"
         self.facts = fact.facts(compilation, self.links, pending)
         self.why = why(compilation, self.facts).text
+        self.prices = prices(compilation, self.facts.calls)
         self.since = since_text(compilation)
         self.strip = strip(compilation)
         self.kernels_by_id = {kernel.id: kernel for kernel in compilation.kernels}
@@ -186,7 +188,7 @@ class Model:
                 "pair": self._pair(d),
                 "accepted": d.accepted,
                 "overruled": d.overruled,
-                "saved": bytes_text(d.bytes_saved) if d.bytes_saved else "–",
+                "saved": self._saved(d),
                 "why": clip(d.reason or d.code, 160),
                 "lines": lines_label(sorted({*self._lines(d.producer), *self._lines(d.consumer)})),
             }
@@ -209,6 +211,14 @@ class Model:
             ),
             "shown": take(other if fold else accepted + other, self.caps.rows // 8),
         }
+
+    def _saved(self, decision: Decision) -> str:
+        moved = bytes_text(decision.bytes_saved) if decision.bytes_saved else ""
+        return ", ".join(filter(None, (moved, briefly(self.prices.get(decision.id))))) or "–"
+
+    def not_fused(self) -> Excerpt:
+        return take([(call.name, call.fate, told) for call, told in not_fused(self.record, self.facts.calls)],
+                    self.caps.rows // 8)  # fmt: skip
 
     def _pair(self, decision: Decision) -> str:
         sign = "→" if decision.kind == "producer-consumer" else "∥"

@@ -383,3 +383,26 @@ def test_a_gradient_without_memory_of_no_elements() -> None:
     run(x).sum().backward()
     assert x.grad is not None and x.grad.shape == (0, 3)
     assert run.ran_compiled, run.eager_reason
+
+
+def turned_and_back(x: Tensor) -> Tensor:
+    x.contiguous().transpose_(0, 1)  # x itself where it is contiguous, whose strides change
+    return x.t()
+
+
+def turned_twice(x: Tensor) -> tuple[Tensor, Tensor]:
+    shown = x.view(3, 3)
+    x.t_()
+    return shown, x.sin()
+
+
+@pytest.mark.parametrize("function", [turned_and_back, turned_twice])
+def test_a_view_of_an_input_whose_strides_change(function: Callable[..., Any]) -> None:
+    expected, results, compiled = both(function, torch.arange(9.0).view(3, 3))
+    assert compiled.ran_compiled, compiled.eager_reason
+    for want, got in zip(expected, results, strict=True):
+        assert torch.equal(got, want)
+        assert got.stride() == want.stride()
+    assert [each == storages(results)[-1] for each in storages(results)] == [
+        each == storages(expected)[-1] for each in storages(expected)
+    ]

@@ -86,6 +86,7 @@ function Decided({ state, row, table, step }: { state: State; row: Row; table: T
   const point = pointingRow(state, { ids });
   const choose = point['onClick'] as (event: Event) => void;
   const [verdict, tone] = verdictOf(row);
+  const price = state.data.scene?.prices?.[decision.id] ?? '';
   // A signal as a class: what is lit changes hundreds of rows at once, and none of them is rendered for it.
   const look = useComputed(() => `${litClass(state.lit.value, [decision.id])} ${step.value === row.step ? 'nbc-here' : ''}`);
   return (
@@ -105,7 +106,10 @@ function Decided({ state, row, table, step }: { state: State; row: Row; table: T
       <td class={`nbc-figure ${decision.accepted ? '' : 'nbc-quiet'}`} title={decision.accepted ? 'memory traffic that this saves' : 'memory traffic that fusing would save'}>
         {decision.bytes_saved ? bytes(decision.bytes_saved) : '–'}
       </td>
-      <td class="nbc-quiet nbc-why">{decision.reason}</td>
+      <td class="nbc-quiet nbc-why">
+        {decision.reason}
+        {price && <span class="nbc-price"> It {price}.</span>}
+      </td>
       <td class="nbc-quiet">{linesLabel(row.lines)}</td>
       <td><Switch state={state} row={row} table={table} /></td>
     </tr>

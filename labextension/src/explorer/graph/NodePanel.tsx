@@ -88,6 +88,7 @@ function Origin({ state, known }: { state: State; known: Properties }) {
 function Work({ state, known }: { state: State; known: Properties }) {
   const { kernel, call, kernels, calls } = known;
   const nothing = withoutWork(state, known);
+  const price = call ? (state.data.scene?.prices?.[call.id] ?? '') : '';
   return (
     <>
       {(kernels.length > 0 || calls.length > 0) && (
@@ -102,6 +103,7 @@ function Work({ state, known }: { state: State; known: Properties }) {
       {nothing && <Fact name="lowered to"><span class="nbc-quiet">{nothing}</span></Fact>}
       {kernel && <Fact name="holds">{count(kernel.loops.length, 'loop')}{kernel.schedule && `, schedule ${kernel.schedule}`}</Fact>}
       {call && <Fact name="moves">{bytes(call.bytes)}, {percent(call.share)} of all{timeOf(call) && ` · ${timeOf(call)}`}</Fact>}
+      {price && <Fact name="price">{price}</Fact>}
     </>
   );
 }

@@ -24,7 +24,12 @@ import torch
 from torch import fx
 from torch._functorch._aot_autograd.schemas import OutputType
 
-from nbcompile.compiler.rewrite.views_of_inputs import reads_by_strides, writes_by_strides, written
+from nbcompile.compiler.rewrite.views_of_inputs import (
+    is_made_anew,
+    reads_by_strides,
+    writes_by_strides,
+    written,
+)
 from nbcompile.errors import LoweringError
 
 _SUB = torch.ops.aten.sub.Tensor
@@ -40,7 +45,7 @@ def updated_number(module: fx.GraphModule) -> str:
                 held[node] = str(node.target)
         elif (shown := written(node)) in held:
             return held[shown]
-        elif node.args and node.args[0] in held:
+        elif node.args and node.args[0] in held and not is_made_anew(node):
             held[node] = held[node.args[0]]
     return ""
 

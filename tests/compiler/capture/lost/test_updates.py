@@ -55,6 +55,24 @@ def test_what_only_reads_one_is_compiled() -> None:
     assert run.ran_compiled, run.eager_reason
 
 
+def compared(x: Tensor, s: Tensor) -> Tensor:
+    turned = s.cos() * x
+    return ((turned > 0) & (turned < 1) | (turned > 2)) * x  # `and_` and `or_` end like in-place functions
+
+
+def updated_copy(x: Tensor, s: Tensor) -> Tensor:
+    return s.cos().mul_(2).add_(x)
+
+
+@pytest.mark.parametrize("function", [compared, updated_copy])
+def test_what_is_made_of_one_may_be_changed(function: Callable[..., Tensor]) -> None:
+    torch._dynamo.reset()
+    run = nbcompile.compile(function, options={"cache": False})
+    x, s = torch.tensor(0.7, dtype=torch.float64), torch.tensor(1.2, dtype=torch.float64)
+    torch.testing.assert_close(run(x, s), function(x, s))
+    assert run.ran_compiled, run.eager_reason
+
+
 @pytest.mark.parametrize("sizes", [(4,), (1, 2), (4, 5, 6)])
 def test_bools_that_are_written_through_an_expand(sizes: tuple[int, ...]) -> None:
     def function(x: Tensor) -> Tensor:
