@@ -30,6 +30,10 @@ on_gpu() { # GPU, and the files of tests/gpu that it takes
 files=(tests/gpu/test_*.py)
 rest=("${files[@]/tests\/gpu\/test_every_lowering.py/}")
 fuzz cpu cpu "$first" "$jobs" "$seconds" &
+if [ "$tests" ] && [ "$(nvidia-smi -L | wc -l)" -gt 2 ]; then # two that nothing else uses here
+  (CUDA_VISIBLE_DEVICES=2,3 python3 -m pytest -q -p no:cacheprovider -p no:xdist \
+    tests/gpu/test_where_graphs_work.py >"$OUT/two.log" 2>&1) &
+fi
 if [ "$(nvidia-smi -L | wc -l)" -gt 1 ]; then
   (on_gpu 0 tests/gpu/test_every_lowering.py) &
   # shellcheck disable=SC2068  # the file left out must not be an empty word

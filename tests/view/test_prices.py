@@ -1,4 +1,4 @@
-"""What is not fused has a price: measured, or bounded by the memory that it moves; nothing else is claimed."""
+"""What is not fused has a price: measured, or bounded by the memory that it moves; else none is claimed."""
 
 from __future__ import annotations
 

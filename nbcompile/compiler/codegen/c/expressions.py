@@ -73,6 +73,7 @@ class CWriter:
         # the least integer divided by -1 overflows; the largest unsigned number is no -1
         text = entry.text.replace("MINUS_ONE", "0" if dtype == torch.uint8 else "b == (TYPE)-1")
         text = text.replace("TYPE", REGISTER_TYPES[dtype]).replace("SHORT", SHORT[dtype])
+        text = text.replace("BITS", "long" if dtype.itemsize == 8 else "int")
         for needed in entry.functions:
             self.libm(needed, dtype)
         self.helpers[f"{name}_{SHORT[dtype]}"] = text.replace("SUFFIX", suffix(dtype))
@@ -85,6 +86,14 @@ class CWriter:
             return f"__builtin_{full}"
         self.functions[full] = REGISTER_TYPES[dtype], LIBM[name]
         return full
+
+    def picked(self, name: str, args: Sequence[Expression], dtype: torch.dtype) -> Expression | None:
+        """A selection of floats without a branch; None for what is none."""
+        if dtype not in (torch.float32, torch.float64) or name not in ("where", "maximum", "minimum"):
+            return None
+        self.helper("pick", dtype)
+        called = self.helper("pick" if name == "where" else f"pick_{name}", dtype)
+        return Expression(f"{called}({', '.join(arg.text for arg in args)})", dtype)
 
     def op(self, name: str, args: Sequence[Expression], dtype: torch.dtype) -> Expression:
         """C for an operation whose result has the register type ``dtype``. CodegenError for what C cannot

@@ -150,6 +150,8 @@ class KernelPrinter:
         args = [self.code(arg, scope) for arg in value.args]
         if value.op == "exp" and self.calls_library:
             return Expression(f"{self.writer.libm('exp', value.dtype)}({args[0].text})", value.dtype)
+        if self.calls_library and (picked := self.writer.picked(value.op, args, value.dtype)):
+            return picked
         return self.writer.op(value.op, args, value.dtype)
 
     def guard_test(self, value: Value, scope: Scope) -> str:

@@ -247,3 +247,25 @@ def test_floats_beyond_a_byte_wrap_around_as_in_eager(dtype: torch.dtype) -> Non
     torch._dynamo.reset()
     run = nbcompile.compile(lambda x: (x * 1).to(torch.uint8), options={"cache": False})
     assert torch.equal(run(x), (x * 1).to(torch.uint8))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_selections_beside_a_library_call_have_no_branch(dtype: torch.dtype) -> None:
+    """What a vector function is called with is what the program gives it, in each lane (an sRGB curve)."""
+
+    def curve(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        held = torch.minimum(torch.maximum(x, y), 2 - y)
+        return torch.where(held <= 0.25, held * 12.92, 1.055 * held.clamp(1e-6, 3.0) ** 0.4 - 0.055)
+
+    x = torch.tensor(EDGES, dtype=dtype).repeat(3)
+    y = torch.tensor(EDGES[::-1], dtype=dtype).repeat(3)
+    torch._dynamo.reset()
+    run = nbcompile.compile(curve, options={"cache": False})
+    result, expected = run(x, y), curve(x, y)
+    torch.testing.assert_close(result, expected, equal_nan=True)
+    assert same_zeros(result, expected)
+    (kernel,) = run.compilation.kernels
+    short = "f32" if dtype == torch.float32 else "f64"
+    for name in ("pick_maximum", "pick_minimum", "pick"):
+        assert f"{name}_{short}(" in kernel.sources["c"]
+    assert "?" not in kernel.sources["c"]
