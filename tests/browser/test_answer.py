@@ -140,3 +140,26 @@ def test_a_mend_of_a_function_goes_into_the_cell_that_defines_it(lab: Server, pa
         cells.nth(place).locator(".jp-InputArea-editor").click()
         page.keyboard.press("Control+Enter")
     expect(cells.nth(2).locator(".nbc-facts")).to_contain_text("1 graph, 0 breaks", timeout=SECONDS)
+
+
+@pytest.mark.nightly
+def test_a_mend_of_a_file_is_copied_and_never_written(lab: Server, page: Page) -> None:
+    text = "import torch\n\ndef f(x):\n    y = x.sin()\n    print(1)\n    return (y + 1).sum(0)\n"
+    cell = "%%compile --compare eager,nbcompile\nz = broken_module.f(x)"
+    path = lab.write("file.ipynb", f"{SETUP}\nimport broken_module", cell)
+    module = path.with_name("broken_module.py")
+    module.write_text(text)
+    page.set_viewport_size({"width": 1400, "height": 1200})
+    lab.open(page, path.name)
+    lab.run_all(page)
+    cells = page.locator(".jp-Notebook .jp-CodeCell")
+    mended = cells.nth(1).locator(".nbc-answer .nbc-mended")
+    expect(mended.get_by_role("button", name="Copy for broken_module.py")).to_be_visible(timeout=SECONDS)
+    mended.get_by_role("button", name="show the change").click()
+    expect(mended.locator(".nbc-diff-out")).to_contain_text("print(1)")
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    mended.get_by_role("button", name="Copy for broken_module.py").click()
+    expect(mended).to_contain_text("Copied: paste it over broken_module.py.")
+    assert "    # print(1)" in page.evaluate("navigator.clipboard.readText()")
+    assert "broken_module.f(x)" in cells.nth(1).locator(".jp-InputArea-editor").inner_text()
+    assert module.read_text() == text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from nbcompile.bench.measure.accuracy import compare_values
 from nbcompile.coach.source import Source, unified
 from nbcompile.notebook import magics
 from nbcompile.notebook.cell import coaching
-from nbcompile.notebook.cell.other_cells import NotInPlaceError, OtherCell
+from nbcompile.notebook.cell.other_cells import NotInPlaceError, OtherCell, other_file
 from nbcompile.record.compilation import Compilation, Measurement
 from nbcompile.view.text import to_text
 from tests.nightly import few
@@ -143,14 +144,55 @@ def test_a_method_of_another_cell_is_mended_there(
     assert "the change above mends it too" in to_text(record)
 
 
+FILE = (
+    "import torch\n\nclass M(torch.nn.Module):\n    def forward(self, x):\n        y = x.sin()\n"
+    "        print(1)\n        return y * 2\n"
+)
+
+
+def test_a_method_of_a_file_is_mended_and_the_file_left_alone(
+    notebook: Notebook, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(magics, "measure_cell", lambda run, record, *_: record)
+    monkeypatch.syspath_prepend(tmp_path)
+    path = tmp_path / "model_with_a_break.py"
+    path.write_text(FILE)
+    torch._dynamo.reset()
+    notebook.fresh(_SETUP)
+    notebook.run("from model_with_a_break import M\nm = M()")
+    cell = "%%compile --compare eager\nout = m(x)"
+    notebook.run(cell)
+    (item,) = notebook.records[-1].breaks
+    assert item.mend is not None and item.mend.cell == path.name and item.mend.graphs_after == 1
+    assert item.mend.before == FILE.rstrip("\n") and item.mend.diff == unified(
+        item.mend.before, item.mend.after
+    )
+    assert f" in {path.name} (" in to_text(notebook.records[-1])
+    assert path.read_text() == FILE
+
+    path.write_text(FILE.replace("sin", "cos"))  # not what was imported: what would be mended is not known
+    torch._dynamo.reset()
+    notebook.run(cell)
+    (item,) = notebook.records[-1].breaks
+    assert item.mend is not None and not item.mend.after and "as imported" in item.mend.note
+
+
+def test_installed_packages_are_nobodys_to_mend(tmp_path: Path) -> None:
+    assert other_file(torch.nn.functional.__file__) is None
+    assert other_file(ast.__file__) is None
+    assert other_file("<string>") is None and other_file(str(tmp_path / "gone.py")) is None
+    (tmp_path / "large.py").write_text("x = 1\n" * 20_000)
+    assert other_file(str(tmp_path / "large.py")) is None
+
+
 CANNOT = {
     "lines that IPython rewrites": (
         "%precision\ndef f(x):\n    y = x.sin()\n    print(1)\n    return y * 2",
-        "it breaks in other text than this session's cells",
+        "it breaks in text that is neither a cell's of this session nor a file's as imported",
     ),
     "text that is gone": (
         "exec(compile('def f(x):\\n    y = x.sin()\\n    print(1)\\n    return y', '<gone>', 'exec'))",
-        "it breaks in other text than this session's cells",
+        "it breaks in text that is neither a cell's of this session nor a file's as imported",
     ),
 }
 

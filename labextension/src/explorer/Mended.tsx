@@ -52,10 +52,12 @@ function Rewrite({ state, mend, words }: { state: State; mend: Mend; words: stri
   const open = useSignal(false);
   const said = useSignal('');
   const root = useRef<HTMLDivElement>(null);
+  // A file is not the notebook's to write.
+  const inFile = mend.cell !== '' && !mend.cell.startsWith('In [');
   const apply = async (): Promise<void> => {
     const detail: ApplyDetail = { before: mend.cell ? mend.before : state.data.source, after: mend.after, cell: mend.cell, said: '' };
     const event = new CustomEvent<ApplyDetail>(APPLY_EVENT, { detail, bubbles: true, composed: true, cancelable: true });
-    root.current?.dispatchEvent(event);
+    if (!inFile) root.current?.dispatchEvent(event);
     if (event.defaultPrevented) {
       said.value = detail.said;
       return;
@@ -70,7 +72,7 @@ function Rewrite({ state, mend, words }: { state: State; mend: Mend; words: stri
   };
   return (
     <div ref={root}>
-      <button type="button" class="nbc-button" onClick={() => void apply()}>Apply to {mend.cell || 'cell'}</button>{' '}
+      <button type="button" class="nbc-button" onClick={() => void apply()}>{inFile ? 'Copy for' : 'Apply to'} {mend.cell || 'cell'}</button>{' '}
       <button type="button" class="nbc-more-of" aria-expanded={open.value} onClick={() => (open.value = !open.value)}>
         {open.value ? 'hide the change' : 'show the change'}
       </button>

@@ -30,7 +30,7 @@ from nbcompile.notebook.cell.cell_run import CellPart, CellRun
 from nbcompile.notebook.cell.compiling import CellCompiler
 from nbcompile.notebook.cell.harmless import what_may_act
 from nbcompile.notebook.cell.mended_program import SHOWN, MendedProgram, mended_program
-from nbcompile.notebook.cell.other_cells import Mended, NotInPlaceError, OtherCell, other_cell
+from nbcompile.notebook.cell.other_cells import Mended, NotInPlaceError, OtherCell, other_cell, other_file
 from nbcompile.notebook.cell.surroundings import quiet_compile
 from nbcompile.record.advice.coach import OF_SIZES, Mend, Price
 from nbcompile.record.compilation import Cell, Compilation, Decision, GraphBreak, Measurement, Recompile
@@ -185,9 +185,11 @@ class _Trials:
         """The first rewrite that holds, of this break and of those that it leaves; or why none did."""
         why = "no rewrite is known for it"
         file = item.spans[-1].file if item.spans else ""
-        other = other_cell(self.shell, file) if file else None
+        other = (other_cell(self.shell, file) or other_file(file)) if file else None
         if file and other is None:
-            return Mend(note="it breaks in other text than this session's cells")
+            return Mend(
+                note="it breaks in text that is neither a cell's of this session nor a file's as imported"
+            )
         place = _Place(self.cell, other)
         for first in rewrites(place.text, place.starts, item):
             if time.monotonic() > self.until:

@@ -1,15 +1,21 @@
-"""Functions that stand in other cells of the session: their text, and what they do with that text mended."""
+"""Functions that stand in other cells of the session, or in files of the user's: their text, and what they do
+with that text mended."""
 
 from __future__ import annotations
 
 import gc
 import inspect
 import linecache
+from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any
 
 from nbcompile.bench.measure.code_objects import codes
+
+_LARGEST = 100_000
+"""Characters of a file that is mended."""
 
 
 class NotInPlaceError(Exception):
@@ -33,7 +39,8 @@ class Mended:
 
 @dataclass(frozen=True)
 class OtherCell:
-    """A cell that ran before: what users call it, its text as typed, and the file its functions name."""
+    """A cell that ran before, or a file that was imported: what users call it, its text as typed, and the
+    file that its functions name."""
 
     name: str
     text: str
@@ -57,22 +64,34 @@ class OtherCell:
         changed = {name for name in names if not _same(before.get(name), after.get(name))}
         inner = {name for name in changed if any(name.startswith(f"{other}.<locals>.") for other in changed)}
         swaps = []
-        for each in gc.get_objects():
-            if type(each) is FunctionType and each.__code__.co_filename == self.file:  # of a weak proxy too
-                name = each.__code__.co_qualname
-                new = after.get(name)
-                # Those that are the same but for their lines too: what breaks there is looked up by line.
-                if new is not None and new.co_freevars == each.__code__.co_freevars:
-                    swaps.append((each, each.__code__, new))
+        for each in _functions_of(self.file):
+            new = after.get(each.__code__.co_qualname)
+            # Those that are the same but for their lines too: what breaks there is looked up by line.
+            if new is not None and new.co_freevars == each.__code__.co_freevars:
+                swaps.append((each, each.__code__, new))
         missed = sorted(changed - inner - {old.co_qualname for _, old, _ in swaps})
         if missed:
             raise NotInPlaceError(f"{self.name if '<' in missed[0] else missed[0]} has to run anew for it")
         return Mended(tuple(swaps))
 
+    @property
+    def is_as_it_ran(self) -> bool:
+        """Whether its functions still do what its text says."""
+        codes = self._codes(self.text)
+        # Dynamo's continuations too, whose names are not in any text.
+        there = [each.__code__ for each in _functions_of(self.file)]
+        return all(_same(code, codes[code.co_qualname]) for code in there if code.co_qualname in codes)
+
     def _codes(self, text: str) -> dict[str, CodeType]:
         lines = text.split("\n")
         top = compile("\n".join([""] * (self.starts - 1) + lines[self.starts - 1 :]), self.file, "exec")
         return {each.co_qualname: each for each in codes(top)}
+
+
+def _functions_of(file: str) -> Iterator[FunctionType]:
+    for each in gc.get_objects():
+        if type(each) is FunctionType and each.__code__.co_filename == file:  # of a weak proxy too
+            yield each
 
 
 def _same(one: CodeType | None, other: CodeType | None) -> bool:
@@ -105,3 +124,20 @@ def other_cell(shell: Any, file: str) -> OtherCell | None:
         return OtherCell(f"In [{number}]", typed, file)
     # IPython compiled what was typed, but for lines that it rewrote.
     return None if "get_ipython()" in ran else OtherCell(f"In [{number}]", ran, file)
+
+
+def other_file(file: str) -> OtherCell | None:
+    """A Python file of the user's that was imported, and is as it was then; None for one that belongs to
+    Python or to an installed package, which nobody rewrites for a notebook, and for a very large one: its
+    text becomes part of the record."""
+    path = Path(file)
+    if path.suffix != ".py" or not path.is_absolute() or not path.is_file():
+        return None
+    installed = {"site-packages", "dist-packages"} & set(path.parts)
+    if installed or path.is_relative_to(Path(inspect.__file__).parent):
+        return None
+    try:
+        found = OtherCell(path.name, path.read_text(encoding="utf-8").rstrip("\n"), file)
+        return found if len(found.text) <= _LARGEST and found.is_as_it_ran else None
+    except (OSError, SyntaxError, ValueError):
+        return None

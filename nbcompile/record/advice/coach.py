@@ -26,7 +26,8 @@ class Price:
 class Mend:
     """A rewrite of the cell, tried on copies: it compiled whole and agreed with eager. ``after`` is the whole
     new text, ``diff`` what changes. Where none held (``after`` empty), ``note`` says why. ``cell``: what is
-    rewritten is another cell of the session, called so (``In [3]``), whose whole text is ``before``."""
+    rewritten is another cell of the session, called so (``In [3]``), or a file (``model.py``), whose whole
+    text is ``before``."""
 
     title: str = ""
     diff: str = ""
