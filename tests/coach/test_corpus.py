@@ -177,6 +177,26 @@ def test_a_method_of_a_file_is_mended_and_the_file_left_alone(
     assert item.mend is not None and not item.mend.after and "as imported" in item.mend.note
 
 
+def test_what_a_function_of_a_file_counts_is_put_back(
+    notebook: Notebook, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A module's own names are part of what the trials must leave as it was."""
+    monkeypatch.setattr(magics, "measure_cell", lambda run, record, *_: record)
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "module_that_counts.py").write_text(
+        "seen = []\ntotal = {'calls': 0}\n\ndef f(x):\n    seen.append(1)\n    total['calls'] += 1\n"
+        "    y = x.sin()\n    print(1)\n    return y * 2\n"
+    )
+    torch._dynamo.reset()
+    notebook.fresh(_SETUP)
+    notebook.run("import module_that_counts")
+    notebook.run("%%compile --compare eager\nout = module_that_counts.f(x)")
+    (item,) = notebook.records[-1].breaks
+    assert item.mend is not None and item.mend.cell == "module_that_counts.py", item.mend
+    module = notebook.shell.user_ns["module_that_counts"]
+    assert module.seen == [1] and module.total == {"calls": 1}
+
+
 def test_installed_packages_are_nobodys_to_mend(tmp_path: Path) -> None:
     assert other_file(torch.nn.functional.__file__) is None
     assert other_file(ast.__file__) is None

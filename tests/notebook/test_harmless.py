@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
 import os
 import queue
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -85,3 +87,28 @@ def test_an_iterator_is_where_the_cell_left_it(notebook: Notebook) -> None:
     assert notebook.shell.user_ns["seen"] == [0] and next(notebook.shell.user_ns["it"]) == 1
     (first, *_) = notebook.records[-1].breaks
     assert first.mend is not None and "may not be put back" in first.mend.note and not first.mend.after
+
+
+@pytest.mark.parametrize(
+    ("source", "name"),
+    [
+        ("y = own.sine(x)", ""),
+        ("y = own.sine(x) * own.FACTOR", ""),
+        ("y = own.Net()(x)", ""),
+        ("own.update(x)", "update"),  # of a dictionary that does no harm; this one writes a file
+        ("y = own.sine(x) + own.through(x)", "through"),
+        ("own.gone(x)", "gone"),
+    ],
+)
+def test_what_a_module_of_the_users_does_is_looked_at(
+    source: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "module_of_a_user.py").write_text(
+        "import torch\nfrom pathlib import Path\nFACTOR = 2\n\ndef sine(x):\n    return x.sin()\n\n"
+        "def update(x):\n    Path('/tmp/nbcompile-never').write_text('x')\n\n"
+        "def through(x):\n    return update(x)\n\nclass Net(torch.nn.Module):\n    pass\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    own = importlib.import_module("module_of_a_user")
+    monkeypatch.delitem(sys.modules, "module_of_a_user")
+    assert what_may_act(compile(source, "<cell>", "exec"), {**NAMES, "own": own}) == name

@@ -12,6 +12,7 @@ from nbcompile.record.advice.coach import Price
 from nbcompile.record.compilation import Ceilings, Compilation
 from nbcompile.record.provenance import Links
 from nbcompile.view.facts import facts as fact
+from nbcompile.view.facts.coaching import price_text
 from nbcompile.view.facts.prices import briefly, forced, not_fused, prices
 from nbcompile.view.scene import scene
 from nbcompile.view.text import to_text
@@ -58,6 +59,7 @@ def test_a_refused_pair_costs_at_most_its_memory_traffic(record: Compilation) ->
         assert found[each.id].milliseconds == pytest.approx(each.bytes_saved / 1e6)
         assert not found[each.id].measured
         assert briefly(found[each.id]).startswith("at most 1.02 ms")
+        assert price_text(found[each.id]).startswith("costs at most 1.02 ms a call (1.02 MB at 1 GB/s")
 
 
 def test_nothing_costs_more_than_the_calls_that_move_it(record: Compilation) -> None:
@@ -80,16 +82,24 @@ def test_a_library_call_costs_its_time_and_the_text_says_why_it_is_one(record: C
 
 
 @pytest.mark.parametrize(
-    ("milliseconds", "brief", "option"),
+    ("milliseconds", "brief", "option", "whole"),
     [
-        (2.0, "costs 2 ms", "costs 2 ms (-o force_fuse=a:b)"),
-        (-2.0, "spares 2 ms", ""),
-        (0.0, "costs no time that could be measured", ""),
+        (2.0, "costs 2 ms", "costs 2 ms (-o force_fuse=a:b)", "costs 2 ms, 1 kernel a call"),
+        (-2.0, "spares 2 ms", "", "spares 2 ms a call beside 1 kernel more"),
+        (
+            0.0,
+            "costs no time that could be measured",
+            "",
+            "costs 1 kernel, no time that could be measured a call",
+        ),
     ],
 )
-def test_what_was_timed_both_ways_is_told_as_measured(milliseconds: float, brief: str, option: str) -> None:
+def test_what_was_timed_both_ways_is_told_as_measured(
+    milliseconds: float, brief: str, option: str, whole: str
+) -> None:
     price = Price(milliseconds, 1, measured=True)
     assert briefly(price) == brief
+    assert price_text(price) == f"{whole} (measured with and without it)"
     assert forced(price, ("a", "b")) == option
 
 

@@ -17,12 +17,12 @@ import sysconfig
 import types
 import weakref
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
 
-from nbcompile.bench.measure.code_objects import names_in
+from nbcompile.bench.measure.code_objects import is_users, names_in
 from nbcompile.bench.measure.interrupts import FinishFirst
 from nbcompile.bench.measure.room import Room
 from nbcompile.bench.measure.tensor_state import (
@@ -247,12 +247,20 @@ class Snapshot:
         yield f"{name}.__defaults__", function.__defaults__
         yield f"{name}.__kwdefaults__", function.__kwdefaults__
         yield f"{name}.__dict__", function.__dict__
-        for global_name in sorted(names_in(function.__code__)):
-            if global_name.startswith("__"):
-                continue
+        names = sorted(each for each in names_in(function.__code__) if not each.startswith("__"))
+        for global_name in names:
             self._save_global(function.__globals__, global_name)
             if global_name in function.__globals__:
                 yield global_name, function.__globals__[global_name]
+                yield from self._visit_module(global_name, function.__globals__[global_name], names)
+
+    def _visit_module(self, name: str, value: Any, asked: Iterable[str]) -> Iterator[tuple[str, Any]]:
+        """Of a module of the user's own, what may be ``asked`` of it."""
+        if isinstance(value, types.ModuleType) and is_users(getattr(value, "__file__", None) or ""):
+            for each in asked:
+                self._save_global(vars(value), each)
+                if each in vars(value):
+                    yield f"{name}.{each}", vars(value)[each]
 
     def _save_global(self, scope: dict[str, Any], key: str) -> None:
         missing = object()

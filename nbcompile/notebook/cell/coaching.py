@@ -10,6 +10,7 @@ import linecache
 import re
 import time
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -17,7 +18,6 @@ from IPython.utils.capture import capture_output
 from torch.utils._pytree import tree_leaves
 
 from nbcompile.bench.measure.accuracy import check
-from nbcompile.bench.measure.code_objects import names_in
 from nbcompile.bench.measure.interrupts import FinishFirst
 from nbcompile.bench.measure.state import Snapshot
 from nbcompile.bench.measure.timing import Step
@@ -356,8 +356,9 @@ class _Trials:
         return tree
 
     def _copies(self) -> _Restored:
-        used = names_in(compile(self._tree(self.cell.source), "<cell>", "exec"))
-        return _Restored({name: self.run.namespace[name] for name in used if name in self.run.namespace})
+        used = compile(self._tree(self.cell.source), "<cell>", "exec")
+        # As a function of the session that does what the cell does: what it names leads to what may change.
+        return _Restored({"cell": FunctionType(used, self.run.namespace)})
 
 
 class _Restored:

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from nbcompile.bench.measure.code_objects import names_in
+from nbcompile.bench.measure.code_objects import is_users, names_in
 
 _BUILTINS = frozenset(
     "abs all any bool complex dict divmod enumerate filter float frozenset getattr hasattr int isinstance "
@@ -56,10 +56,16 @@ def _first(code: CodeType, namespace: Mapping[str, Any], bound: frozenset[str], 
     for name in sorted(_imported(code)):
         if name.partition(".")[0] not in _MODULES:
             return name
-    for name in sorted(set(names_in(code)) - bound):
+    names = set(names_in(code)) - bound
+    modules = [namespace[name] for name in names if name in namespace and _is_users(namespace[name])]
+    for name in sorted(names):
         # A name of the session is what it is there, whatever else is called so (os.rename and Tensor.rename).
-        harmless = _of_session(name, namespace, depth) if name in namespace else _known(name, namespace)
-        if name in _NEVER or not harmless:
+        theirs = [getattr(module, name) for module in modules if hasattr(module, name)]
+        if name in namespace:
+            harmless = _of_session(name, namespace[name], depth)
+        else:
+            harmless = bool(theirs) or _known(name, namespace)
+        if name in _NEVER or not harmless or not all(_of_session(name, each, depth) for each in theirs):
             return name
     return ""
 
@@ -98,10 +104,14 @@ def _known(name: str, namespace: Mapping[str, Any]) -> bool:
     return any(hasattr(value, name) for value in namespace.values() if isinstance(value, torch.nn.Module))
 
 
-def _of_session(name: str, namespace: Mapping[str, Any], depth: int) -> bool:
-    value = namespace[name]
-    if isinstance(value, ModuleType):
-        return value.__name__.partition(".")[0] in _MODULES
+def _is_users(value: Any) -> bool:
+    """Whether it is a module of the user's own, whose functions can be looked into."""
+    return isinstance(value, ModuleType) and is_users(getattr(value, "__file__", None) or "")
+
+
+def _of_session(name: str, value: Any, depth: int) -> bool:
+    if isinstance(value, ModuleType):  # of the user's own each name that is asked for is looked at
+        return value.__name__.partition(".")[0] in _MODULES or _is_users(value)
     if isinstance(value, FunctionType):
         if _root(value) == "torch":
             return True

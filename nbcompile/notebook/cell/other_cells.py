@@ -12,7 +12,7 @@ from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any
 
-from nbcompile.bench.measure.code_objects import codes
+from nbcompile.bench.measure.code_objects import codes, is_users
 
 _LARGEST = 100_000
 """Characters of a file that is mended."""
@@ -130,14 +130,10 @@ def other_file(file: str) -> OtherCell | None:
     """A Python file of the user's that was imported, and is as it was then; None for one that belongs to
     Python or to an installed package, which nobody rewrites for a notebook, and for a very large one: its
     text becomes part of the record."""
-    path = Path(file)
-    if path.suffix != ".py" or not path.is_absolute() or not path.is_file():
-        return None
-    installed = {"site-packages", "dist-packages"} & set(path.parts)
-    if installed or path.is_relative_to(Path(inspect.__file__).parent):
+    if not is_users(file):
         return None
     try:
-        found = OtherCell(path.name, path.read_text(encoding="utf-8").rstrip("\n"), file)
+        found = OtherCell(Path(file).name, Path(file).read_text(encoding="utf-8").rstrip("\n"), file)
         return found if len(found.text) <= _LARGEST and found.is_as_it_ran else None
     except (OSError, SyntaxError, ValueError):
         return None

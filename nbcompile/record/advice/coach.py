@@ -12,7 +12,7 @@ OF_SIZES = r"size mismatch|\.size\(\)|shape"
 class Price:
     """What something costs a call. ``measured``: with and without it, timed; else ``how`` says from what it
     is estimated. ``milliseconds`` below zero: the call is faster with what is priced. ``once``: it is paid
-    when it happens, not at each call."""
+    when it happens, not at each call. ``most``: it costs no more than that."""
 
     milliseconds: float | None = None
     kernels: int | None = None
@@ -20,6 +20,7 @@ class Price:
     measured: bool = False
     how: str = ""
     once: bool = False
+    most: bool = False
 
 
 @dataclass(frozen=True)

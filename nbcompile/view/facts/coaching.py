@@ -37,14 +37,18 @@ def coached(items: Sequence[GraphBreak | Recompile], place: int) -> list[str]:
 
 def price_text(price: Price) -> str:
     """``costs 0.31 ms, 1 kernel, 1 graph a call (measured with and without it)``."""
-    parts = [] if price.milliseconds is None else [spent_text(price.milliseconds)]
-    for count, noun in ((price.kernels, "kernel"), (price.graphs, "graph")):
-        if count:
-            parts.append(f"{count} {noun}{'s' * (abs(count) != 1)}")
+    spent = [] if price.milliseconds is None else [spent_text(price.milliseconds)]
+    counted = ((price.kernels, "kernel"), (price.graphs, "graph"))
+    parts = [f"{count} {noun}{'s' * (abs(count) != 1)}" for count, noun in counted if count]
+    parts = spent + parts if price.milliseconds else parts + spent
     how = "measured with and without it" if price.measured else price.how
     if price.once:
         return f"cost {', '.join(parts)} ({how})" if parts else ""
-    return f"costs {', '.join(parts)} a call ({how})" if parts else ""
+    if price.milliseconds and price.milliseconds < 0:
+        beside = f" beside {', '.join(parts[1:])} more" if parts[1:] else ""
+        return f"spares {spent_text(-price.milliseconds)} a call{beside} ({how})"
+    verb = "costs at most" if price.most else "costs"
+    return f"{verb} {', '.join(parts)} a call ({how})" if parts else ""
 
 
 def spent_text(milliseconds: float) -> str:

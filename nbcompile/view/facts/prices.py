@@ -98,9 +98,9 @@ def _traffic(
     if seconds < _LEAST:
         return None
     if most is not None and most < seconds:
-        return Price(most * 1e3, how=f"at most: all the time of both, for {bytes_text(moved)}")
-    how = f"at most: {bytes_text(moved)} at {bytes_text(ceilings.bandwidth)}/s of memory"
-    return Price(seconds * 1e3, how=how)
+        return Price(most * 1e3, how=f"all the time of both, for {bytes_text(moved)}", most=True)
+    how = f"{bytes_text(moved)} at {bytes_text(ceilings.bandwidth)}/s of memory"
+    return Price(seconds * 1e3, how=how, most=True)
 
 
 def _at_most(milliseconds: float) -> str:

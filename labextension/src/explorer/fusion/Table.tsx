@@ -107,8 +107,7 @@ function Decided({ state, row, table, step }: { state: State; row: Row; table: T
         {decision.bytes_saved ? bytes(decision.bytes_saved) : '–'}
       </td>
       <td class="nbc-quiet nbc-why">
-        {decision.reason}
-        {price && <span class="nbc-price"> It {price}.</span>}
+        {decision.reason}{price && `. It ${price}.`}
       </td>
       <td class="nbc-quiet">{linesLabel(row.lines)}</td>
       <td><Switch state={state} row={row} table={table} /></td>
