@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import random
+import sys
 from collections import OrderedDict, deque
+from pathlib import Path
 
 import numpy
 import pytest
@@ -272,3 +275,24 @@ def test_only_what_counts_moves_on(program: str, moves: bool) -> None:
     assert before.moves_on(run) is moves
     before.restore()
     assert kept["n"] == 0 and torch.equal(x.detach(), torch.ones(4)) and adam.param_groups[0]["lr"] == 0.1
+
+
+def test_what_a_module_of_the_users_holds_is_put_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Lists, numbers and tensors of a file that a function of the program calls into, and its names."""
+    (tmp_path / "module_with_state.py").write_text(
+        "import torch\nseen, calls, total = [], 0, torch.zeros(2)\n\n"
+        "def f(x):\n    global calls, new\n    calls, new = calls + 1, 1\n"
+        "    seen.append(1)\n    total.add_(x)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    module = importlib.import_module("module_with_state")
+    monkeypatch.delitem(sys.modules, "module_with_state")
+    scope = {"module": module}
+    exec("def program(x):\n    module.f(x)", scope)
+    before = Snapshot({"program": scope["program"]})
+    scope["program"](torch.ones(2))
+    assert module.calls == 1 and module.seen == [1] and module.total.sum() == 2 and module.new == 1
+    before.restore()
+    assert module.calls == 0 and module.seen == [] and module.total.sum() == 0 and not hasattr(module, "new")
