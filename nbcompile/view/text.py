@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from nbcompile.record.advice.coach import Price
 from nbcompile.record.compilation import Compilation, Guard, Kernel, Recompile
 from nbcompile.record.provenance import Links
 from nbcompile.units import bytes_text, clip, clip_middle, percent_text, plain_line, wrap
@@ -46,10 +47,11 @@ def to_text(compilation: Compilation, show: Sequence[str] = (), pending: Pending
     steps = [f"{step.name} {step.note}".strip() for step in strip(compilation)]
     if steps:
         out += _flow(steps, "  ", " → ")
+    known = prices(compilation, facts.calls)
     compilation = selected(compilation, show)
     out += _breaks(compilation) + _cell(compilation, facts, links)
-    out += _walks(compilation) + _decisions(compilation, facts, links) + _kernels(compilation, facts)
-    out += _not_fused(compilation, facts)
+    out += _walks(compilation) + _decisions(compilation, known, links) + _kernels(compilation, facts)
+    out += _not_fused(compilation, facts, known)
     out += _roofline(compilation) + _autotune(compilation, links) + _timings(compilation)
     text = "\n".join(plain_line(line)[:COLUMNS].rstrip() for line in out)
     return text + "\n"
@@ -127,7 +129,7 @@ def _walks(compilation: Compilation) -> list[str]:
     return ["", title, *table_text(walk_table(compilation, _ROWS), COLUMNS)] if title else []
 
 
-def _decisions(compilation: Compilation, facts: fact.Facts, links: Links) -> list[str]:
+def _decisions(compilation: Compilation, known: dict[str, Price], links: Links) -> list[str]:
     if not compilation.decisions:
         return []
     fused = [d for d in compilation.decisions if d.accepted]
@@ -135,7 +137,6 @@ def _decisions(compilation: Compilation, facts: fact.Facts, links: Links) -> lis
     saved = bytes_text(sum(d.bytes_saved for d in fused))
     out = ["", f"Fusion: {len(fused):,} of {len(compilation.decisions):,} pairs fused, {saved} saved"]
     overruled = [d for d in compilation.decisions if d.overruled]
-    known = prices(compilation, facts.calls)
     for decision in [*overruled[:_FEW], *(d for d in refused[:_FEW] if not d.overruled)]:
         names = [
             links.nodes[id].name if id in links.nodes else id for id in (decision.producer, decision.consumer)
@@ -174,8 +175,8 @@ def _kernels(compilation: Compilation, facts: fact.Facts) -> list[str]:
     return out + _more(len(own) - _ROWS, "kernels")
 
 
-def _not_fused(compilation: Compilation, facts: fact.Facts) -> list[str]:
-    own = not_fused(compilation, facts.calls)
+def _not_fused(compilation: Compilation, facts: fact.Facts, known: dict[str, Price]) -> list[str]:
+    own = not_fused(compilation, facts.calls, known)
     out = ["", "Not fused"] if own else []
     for call, told in own[:_FEW]:
         out += _hung(f"{MARK[call.fate]} {call.name} ", told)

@@ -368,4 +368,3 @@ def test_the_two_are_timed_by_turns(notebook: Notebook, monkeypatch: pytest.Monk
     coached(notebook, cell, monkeypatch)
     (turns,) = taken
     assert turns.before > 0 and turns.after > 0
-    assert abs(turns.saved) <= max(turns.before, turns.after) * 10

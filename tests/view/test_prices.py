@@ -72,13 +72,15 @@ def test_nothing_costs_more_than_the_calls_that_move_it(record: Compilation) -> 
 
 def test_a_library_call_costs_its_time_and_the_text_says_why_it_is_one(record: Compilation) -> None:
     slow = timed(record, {"library": 0.5, "kernel": 0.25})
-    ((call, told),) = not_fused(slow, fact.calls_of(slow, Links(slow)))
+    calls = fact.calls_of(slow, Links(slow))
+    ((call, told),) = not_fused(slow, calls, prices(slow, calls))
     assert call.name == "mm"
     assert told.startswith("costs 0.5 s a call (timed by itself, 67% of all calls; fusing it")
     assert "at most 2.05 ms" in told and told.endswith("matrix product: the BLAS does it best")
     text = to_text(slow)
     assert "Not fused\n  = mm costs 0.5 s a call" in text
     assert call.id in scene(slow).prices
+    assert "Not fused" not in to_text(slow, show=("times",))
 
 
 @pytest.mark.parametrize(

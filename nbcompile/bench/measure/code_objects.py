@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
+import sysconfig
 import types
 from collections.abc import Iterator
 from pathlib import Path
+
+INSTALLED = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
+"""Where Python's own files and those of installed packages lie: a file's name begins with one of these."""
 
 
 def codes(code: types.CodeType) -> Iterator[types.CodeType]:
@@ -26,5 +29,4 @@ def is_users(file: str) -> bool:
     path = Path(file)
     if path.suffix != ".py" or not path.is_absolute() or not path.is_file():
         return False
-    installed = {"site-packages", "dist-packages"} & set(path.parts)
-    return not installed and not path.is_relative_to(Path(inspect.__file__).parent)
+    return not file.startswith(INSTALLED) and not {"site-packages", "dist-packages"} & set(path.parts)

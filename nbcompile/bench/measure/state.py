@@ -13,7 +13,6 @@ import functools
 import operator
 import random
 import sys
-import sysconfig
 import types
 import weakref
 from collections import OrderedDict, deque
@@ -22,7 +21,7 @@ from typing import Any
 
 import torch
 
-from nbcompile.bench.measure.code_objects import is_users, names_in
+from nbcompile.bench.measure.code_objects import INSTALLED, is_users, names_in
 from nbcompile.bench.measure.interrupts import FinishFirst
 from nbcompile.bench.measure.room import Room
 from nbcompile.bench.measure.tensor_state import (
@@ -47,7 +46,6 @@ _ATOMS = (
 _ITERATORS = (types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType)
 # Instances of these packages are the session itself, never the program's state.
 _SKIPPED_PACKAGES = frozenset({"IPython", "ipykernel", "logging", "threading", "zmq", "tornado", "traitlets"})
-_INSTALLED = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 # Compilers' own bookkeeping: putting that back would throw compiled code away, or worse.
 _COMPILERS = ("torch._dynamo", "torch._inductor", "torch._functorch", "torch.fx", "nbcompile.")
 _MAX_OBJECTS = 500_000
@@ -240,7 +238,7 @@ class Snapshot:
         original = getattr(function, "_torchdynamo_orig_callable", None)  # what torch.compile wrapped
         if original is not None:
             yield name, original
-        if function.__code__.co_filename.startswith(_INSTALLED):
+        if function.__code__.co_filename.startswith(INSTALLED):
             return  # a library's function: its globals are not the program's state
         for cell_name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
             yield f"{name}.{cell_name}", cell
@@ -325,7 +323,7 @@ class Snapshot:
             return
         if isinstance(value, functools.partial):
             yield from ((f"{name}.{part}", getattr(value, part)) for part in ("func", "args", "keywords"))
-        if not _file_of(type(value)).startswith(_INSTALLED):
+        if not _file_of(type(value)).startswith(INSTALLED):
             # A method of the user's own class may read and write globals.
             members = vars(type(value)).values()
             yield from ((f"{name}.{m.__name__}", m) for m in members if isinstance(m, types.FunctionType))

@@ -49,12 +49,13 @@ def prices(compilation: Compilation, calls: Sequence[Call]) -> dict[str, Price]:
     return found
 
 
-def not_fused(compilation: Compilation, calls: Sequence[Call]) -> list[tuple[Call, str]]:
-    """Library calls and fallbacks whose time is known, the dearest first, with what each costs and why it
-    is one."""
-    known = prices(compilation, calls)
+def not_fused(
+    compilation: Compilation, calls: Sequence[Call], known: dict[str, Price]
+) -> list[tuple[Call, str]]:
+    """Library calls and fallbacks of the record's fused graphs whose time is known, the dearest first, with
+    what each costs and why it is one."""
     notes = {node.id: node.note for graph in compilation.of_stage("fused") for node in graph.nodes}
-    own = [call for call in calls if call.fate != "fused" and call.id in known]
+    own = [call for call in calls if call.fate != "fused" and call.id in known and call.id in notes]
     own.sort(key=lambda call: -(call.seconds or 0.0))
     return [(call, ": ".join(filter(None, (price_text(known[call.id]), notes.get(call.id))))) for call in own]
 
@@ -104,8 +105,4 @@ def _traffic(
 
 
 def _at_most(milliseconds: float) -> str:
-    return f"at most {_time(milliseconds)}"
-
-
-def _time(milliseconds: float) -> str:
-    return seconds_text(milliseconds / 1e3)
+    return f"at most {seconds_text(milliseconds / 1e3)}"

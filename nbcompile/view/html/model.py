@@ -217,8 +217,8 @@ class Model:
         return ", ".join(filter(None, (moved, briefly(self.prices.get(decision.id))))) or "–"
 
     def not_fused(self) -> Excerpt:
-        return take([(call.name, call.fate, told) for call, told in not_fused(self.record, self.facts.calls)],
-                    self.caps.rows // 8)  # fmt: skip
+        found = not_fused(self.record, self.facts.calls, self.prices)
+        return take([(call.name, call.fate, told) for call, told in found], self.caps.rows // 8)
 
     def _pair(self, decision: Decision) -> str:
         sign = "→" if decision.kind == "producer-consumer" else "∥"
