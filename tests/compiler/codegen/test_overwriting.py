@@ -128,3 +128,40 @@ def test_a_row_is_overwritten_after_all_programs_read_it(interpret: bool) -> Non
     torch.testing.assert_close(compiled(*ours), function(*expected))
     assert compiled.ran_compiled
     torch.testing.assert_close(ours, expected)
+
+
+def put_then_added(x: torch.Tensor, y: torch.Tensor) -> None:
+    average = x.mean()
+    y += x
+    x[0] = average
+
+
+def put_into_both(x: torch.Tensor, y: torch.Tensor) -> None:
+    average = x.mean()
+    y[1:] = x[1:]
+    x[:2] = average
+
+
+def put_into_rows(x: torch.Tensor, y: torch.Tensor) -> None:
+    average = x.mean()
+    y += x
+    x[:, :1] = average
+
+
+@pytest.mark.parametrize("interpret", [False, True], ids=["c", "triton"])
+@pytest.mark.parametrize(
+    ("function", "shape"),
+    [(put_then_added, 2), (put_then_added, 40), (put_into_both, 40), (put_into_rows, (30, 3))],
+)
+def test_two_are_overwritten_the_second_by_what_the_first_held(
+    function: Callable[..., None], shape: int | tuple[int, ...], interpret: bool
+) -> None:
+    if interpret:
+        pytest.importorskip("triton")
+    expected = torch.randn(shape), torch.randn(shape)
+    ours = tuple(tensor.clone() for tensor in expected)
+    compiled = nbcompile.compile(function, options={"interpret": interpret, "verify": True, "cache": False})
+    compiled(*ours)
+    function(*expected)
+    assert compiled.ran_compiled
+    torch.testing.assert_close(ours, expected)

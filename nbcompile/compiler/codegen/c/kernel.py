@@ -335,6 +335,18 @@ class KernelPrinter:
         self.out.touch(item.buffer, item.place, write=True)
         self.out.add(f"{memory}[{self.place(item.place, scope)}] = {text};", [item.loop.id])
 
+    def store_all(self, stores: Sequence[Store], scope: Scope) -> None:
+        """Write values to memory, what is overwritten last. Of two that are, the second may be made of what
+        the first overwrites: it is made before."""
+        ordered = sorted(stores, key=lambda item: item.last)
+        for number, item in enumerate(ordered):
+            for other in ordered[number + 1 :] if item.last else ():
+                named = other.value.number in scope and other.value.number not in self.inlined
+                if not named and any(read.buffer == item.buffer for read in walk_values([other.value])):
+                    scope = self.declared(other.value, scope)
+                    self.inlined.pop(other.value.number, None)
+            self.store(item, scope)
+
     def checked_index(self, atom: Gathered, scope: Scope) -> str:
         """A gathered index, kept inside its buffer whatever the data says.
 

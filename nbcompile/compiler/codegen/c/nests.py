@@ -400,8 +400,7 @@ class Nests(KernelPrinter):
                 inner = self._keep(value, f"{work.kept[value.number]}[{lanes.element}]", inner)
             for acc in work.accumulators:
                 self._accumulate(acc, partial.get(acc.name) or lanes.target(acc, inner), inner)
-            for item in sorted(work.stores, key=lambda item: item.last):
-                self.store(item, inner)
+            self.store_all(work.stores, inner)
             self.out.close()
         for acc in work.accumulators:
             if acc.name in partial:

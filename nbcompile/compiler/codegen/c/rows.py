@@ -36,8 +36,7 @@ def points_nest(nests: Nests) -> None:
     work = PointWork(nests.values.stores, list(nests.split.values()))
     if not nests.nest.rows:
         only = nests.inside(work.values, {}, {})
-        for item in work.stores:
-            nests.store(item, only)
+        nests.store_all(work.stores, only)
         return
     outer, last = _contiguous_last(nests)
     across = lying_across(nests, work, outer, last)
@@ -101,8 +100,7 @@ def _short_rows(nests: Nests, work: PointWork, around: tuple[Axis, ...], lanes: 
         nests.out.add(f"#pragma GCC unroll {last.extent.constant}")
         nests.for_(last, piece, Part(last, number, division))
         inner = nests.inside(work.roots, {} if piece is None else {last: piece}, scope)
-        for item in sorted(work.stores, key=lambda item: item.last):
-            nests.store(item, inner)
+        nests.store_all(work.stores, inner)
         nests.out.close()
     for _ in outer:
         nests.out.close()
