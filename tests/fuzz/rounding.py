@@ -151,7 +151,8 @@ class Rounding(TorchDispatchMode):
             return None
 
     def _magnitude(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Tensor | None:
-        """What the operator makes of the sizes of its operands; more where it adds up many."""
+        """What the operator makes of the sizes of its operands; more where it adds up many: of the widest type
+        (nothing wider adds it up) as much as errors of one sign come to (as they are of equal numbers)."""
         if any(item.alias_info is not None for item in func._schema.returns):
             return None
         positive = torch.utils._pytree.tree_map_only(torch.Tensor, _size, (args, kwargs))
@@ -161,7 +162,9 @@ class Rounding(TorchDispatchMode):
         except Exception:
             return None
         many = max((item.numel() for item in args if isinstance(item, torch.Tensor)), default=1)
-        return most * max(1.0, math.sqrt(many / max(most.numel(), 1)) / 4)  # type: ignore[no-any-return]
+        many /= max(most.numel(), 1)
+        widest = most.dtype in (torch.float64, torch.complex128)
+        return most * max(1.0, many / 16 if widest else math.sqrt(many) / 4)  # type: ignore[no-any-return]
 
     def _disturb(self, value: torch.Tensor, magnitude: torch.Tensor | None) -> None:
         eps = max(torch.finfo(value.dtype).eps, self.least) * self.size

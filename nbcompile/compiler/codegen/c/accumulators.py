@@ -11,7 +11,7 @@ from nbcompile.compiler.codegen.c.expressions import REGISTER_TYPES, SHORT, cons
 from nbcompile.compiler.kernel_ir.values import Reduction
 from nbcompile.compiler.loop_ir.index import IndexExpr
 
-LONG_ROW = 256  # float32 sums of more elements than this, or of who knows how many, end in a double
+LONG_ROW = 256  # sums of more elements than this, or of who knows how many, are made of sums of pieces
 LANES = 3  # sums of a vector, at the least, that the sum of a row is made of
 
 
@@ -20,7 +20,8 @@ class Accumulator:
     """A running result, the C variable ``name`` of type ``type``, which begins as ``start``. ``clause`` is
     its OpenMP reduction operator (empty: it cannot be vectorised), ``result`` the variable that holds what
     is wanted in the end. ``flag``: the variable that notes whether a NaN was among the values, where the
-    running result does not."""
+    running result does not. ``in_pieces``: it folds so many floats that pieces of them are better folded by
+    themselves, in :attr:`piece_type`."""
 
     item: Reduction
     name: str
@@ -29,6 +30,7 @@ class Accumulator:
     clause: str
     result: str
     flag: str = ""
+    in_pieces: bool = False
 
     @property
     def compares(self) -> bool:
@@ -72,11 +74,6 @@ class Accumulator:
         """Where the position of an extreme is whose value is ``target``: ``t_at``, or ``t_at[lane]``."""
         name, bracket, element = target.partition("[")
         return f"{name}_at{bracket}{element}"
-
-    @property
-    def in_pieces(self) -> bool:
-        """Whether floats are added up in a double: pieces of them may be added up in :attr:`piece_type`."""
-        return self.type == "double" and self.item.value.dtype == torch.float32
 
     @property
     def piece_type(self) -> str:
@@ -124,12 +121,13 @@ def accumulator(
     dtype, kind = item.value.dtype, item.kind
     ctype = REGISTER_TYPES[dtype]
     if kind in ("sum", "mean", "prod"):
-        if dtype == torch.float32 and (count is None or count > LONG_ROW * lanes):
+        long = dtype.is_floating_point and (count is None or count > LONG_ROW * lanes)
+        if long:
             ctype = "double"
         elif not dtype.is_floating_point and not output.is_floating_point and output != torch.bool:
             ctype = REGISTER_TYPES[output]
         start, clause = ("1", "*") if kind == "prod" else ("0", "+")
-        return Accumulator(item, name, ctype, start, clause, name)
+        return Accumulator(item, name, ctype, start, clause, name, in_pieces=long)
     if kind in ("any", "all"):
         # in an int, of which a vector has as many as of floats: with a _Bool GCC compares one at a time
         start, clause = ("0", "|") if kind == "any" else ("1", "&")

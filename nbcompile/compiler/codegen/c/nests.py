@@ -432,8 +432,8 @@ class Nests(KernelPrinter):
         return (axis.extent.constant or LONG) < LONG and min(sizes, default=4) >= 4
 
     def _partial_sums(self, lanes: Lanes, work: PointWork) -> dict[str, str]:
-        """Scalars for array elements that every lane would update at once, and for what is added up in
-        double over many loops, each of which is short enough for a float."""
+        """Scalars for array elements that every lane would update at once, and for what is added up
+        over many loops, each of which is short enough to be added up by itself."""
         partial: dict[str, str] = {}
         short = lanes.most is not None and lanes.most <= self.piece(work)
         for acc in work.accumulators:
@@ -447,7 +447,7 @@ class Nests(KernelPrinter):
 
     @staticmethod
     def piece(work: PointWork) -> int:
-        """How many points along a row are added up in float32, before a double takes over."""
+        """How many points along a row are added up by themselves, before what adds up pieces takes over."""
         return LONG_ROW * LANES if in_vectors(work.roots) else 0
 
     def _keep(self, value: Value, element: str, scope: Scope) -> Scope:

@@ -234,7 +234,7 @@ def _pass(nests: Nests, level: int, scope: Scope, buffers: RowBuffers) -> Scope:
 
 
 def _walk(nests: Nests, lanes: Lanes, work: PointWork, scope: Scope, around: Range | None = None) -> None:
-    """The innermost loop; of a long axis, one a piece, where what it adds up is long for a float."""
+    """The innermost loop; of a long axis, one a piece, where it adds up many numbers."""
     side, axis = _piece(nests, lanes, work), lanes.axis
     if not side:
         nests.innermost(lanes, work, scope, around)
