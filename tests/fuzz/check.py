@@ -26,7 +26,7 @@ BROKEN = re.compile(
     r"(?:our compiler could not compile it|our code failed when run): (?!LoweringError|IndexError)(\w+)"
 )
 OVERWRITTEN = "modified by an inplace operation"
-UNTRACED = "AOTAutograd could not trace it"
+UNTRACED = ("AOTAutograd could not trace it", "AOTAutograd was not asked")
 ANY = re.compile(r"(?:our compiler could not compile it|our code failed when run): (.{0,50})")
 Backend = Callable[..., Any] | str
 
@@ -106,7 +106,7 @@ def check(program: Program, target: Target) -> Verdict:
                 verdict.failures.append(Difference(f"broken code, {broken[1]}", "graph", reason[:300]))
     if found:
         without_us = 0 < verdict.graphs <= len(verdict.eager)
-        untraced = any(reason.startswith(UNTRACED) for reason in verdict.eager)  # and leaves its modes on
+        untraced = any(reason.startswith(UNTRACED) for reason in verdict.eager)  # they leave modes on
         apart = {item.identity for item in found if without_us or (untraced and item.kind == "inference")}
         if program.meets:  # there AOTAutograd's numbers are wrong, and ours are not to be
             raised = raised_by_torch(program, runner, expected, references)

@@ -151,7 +151,7 @@ class Rounding(TorchDispatchMode):
             return None
 
     def _magnitude(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Tensor | None:
-        """What the operator makes of the sizes of its operands; more where it adds up many: of the widest type
+        """What the operator makes of the sizes of its operands; more where it adds up many: in float64
         (nothing wider adds it up) as much as errors of one sign come to (as they are of equal numbers)."""
         if any(item.alias_info is not None for item in func._schema.returns):
             return None
