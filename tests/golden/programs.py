@@ -90,6 +90,15 @@ def layer_norm_gelu(x, weight, bias):
     return x + F.gelu(F.layer_norm(x, (768,), weight, bias))
 
 
+@program(lambda: (edgy(512, 768), torch.randn(512, 768), torch.randn(512, 768), torch.randn(768)))
+def relu_layer_norm_gradient(normed, grad, x, weight):
+    """As backward has it: what is chosen from is read whether it is chosen or not."""
+    grad = torch.where(normed <= 0, 0.0, grad)
+    scaled = grad * weight
+    along = (scaled * x).mean(-1, keepdim=True)
+    return scaled - x * along - scaled.mean(-1, keepdim=True), (grad * x).sum(0)
+
+
 @program(lambda: (edgy(512, 768, dtype=torch.bfloat16), torch.randn(768, dtype=torch.bfloat16)))
 def rms_norm_bf16(x, weight):
     wide = x.float()

@@ -22,7 +22,7 @@ from nbcompile.compiler.codegen.c.expressions import (
 from nbcompile.compiler.codegen.expression import Expression, loose, name
 from nbcompile.compiler.codegen.printed import Lines
 from nbcompile.compiler.kernel_ir.guard_ranges import MOST_SEGMENTS, Range, decide, segments
-from nbcompile.compiler.kernel_ir.values import Gathered, KernelValues, Store, Value, walk_values
+from nbcompile.compiler.kernel_ir.values import Gathered, KernelValues, Store, Value, gathered, walk_values
 from nbcompile.compiler.loop_ir.expr import TRANSCENDENTAL
 from nbcompile.compiler.loop_ir.index import ONE, Atom, Axis, IndexExpr, Size, at_least, product
 from nbcompile.compiler.loop_ir.nodes import Buffer, hint_product
@@ -226,10 +226,12 @@ class KernelPrinter:
         return list(order.values()), certain
 
     def define(self, roots: Sequence[Value], ranges: Range, scope: Scope) -> Scope:
-        """Emit locals for what ``roots`` need: values used twice, and results of loops. Returns the
-        scope with them. Values behind an undecided guard stay inside its expression."""
+        """Emit locals for what ``roots`` need: values used twice, results of loops, and what is read to be
+        chosen or not. Returns the scope with them. Values behind an undecided guard stay inside its
+        expression."""
         order, certain = self.needed(roots, ranges, scope)
         uses = self._uses(roots, order, ranges)
+        chosen_from = _loads_to_choose_from(order, uses)
         for value in order:
             if value.kind == "guard":
                 taken = decide(value.bounds, ranges)
@@ -245,7 +247,7 @@ class KernelPrinter:
                 continue
             # the result of a loop gets a name, unless all that is done with it is to store it
             named = value.number in self.names and value.kind == "op" and value not in roots
-            if uses[value.number] > 1 or named:
+            if uses[value.number] > 1 or named or value.number in chosen_from:
                 scope = self.declared(value, scope)
         return scope
 
@@ -402,6 +404,24 @@ def erf_before_one(value: Value) -> Value | None:
         return None
     erf, one = value.args
     return erf if erf.op == "erf" and one.kind == "const" and one.literal == 1 else None
+
+
+_BOOL_FORKS = ("add", "mul", "maximum", "minimum")
+"""What is printed as ``&&`` or ``||`` on truth values."""
+
+
+def _loads_to_choose_from(order: Sequence[Value], uses: Mapping[int, int]) -> set[int]:
+    """What C would read on one path only, behind a ``?``, ``&&`` or ``||``: no compiler may read it on the
+    other, where it could lie nowhere, so gcc makes loads under a mask of it, with faults of their own (see
+    ``runtime/c/if_conversion.py``), or no vectors at all. ``order`` has users last."""
+    chosen: set[int] = set()
+    for value in reversed(order):
+        behind = value.number in chosen and uses[value.number] == 1
+        forks = value.op in ("where", "and", "or") or (value.dtype == torch.bool and value.op in _BOOL_FORKS)
+        paths = value.args[1:] if forks else ()
+        chosen |= {child.number for child in (value.args if behind else paths)}
+    loads = (value for value in order if value.kind == "load" and not gathered(value.place))
+    return {value.number for value in loads if value.number in chosen}
 
 
 def may_be_one_bit(value: Value) -> bool:

@@ -37,7 +37,7 @@ class Binary:
     key: str = ""
 
 
-BUILT = "nbcompile-c-3"
+BUILT = "nbcompile-c-4"
 """How a text is built, beside the flags. Another number where the same text is to be built otherwise, as when
 one more fault of a compiler is recognised: else what was made wrong would stay in every cache."""
 

@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Literal
 
 from nbcompile.compiler.runtime import scratch
-from nbcompile.compiler.runtime.c.if_conversion import WITHOUT_IF_CONVERSION, miscompiles
+from nbcompile.compiler.runtime.c.if_conversion import needed_flags
 from nbcompile.compiler.runtime.c.one_result import widest, with_one_result
 from nbcompile.errors import OUR_BUG, ToolchainError
 
@@ -118,10 +118,10 @@ class Toolchain:
         with scratch.temporary() as folder:
             dump = folder / "ifcvt"
             self._make(out, [*arguments, f"-fdump-tree-ifcvt={dump}"], text, timeout)
-            if not dump.exists() or not miscompiles(dump.read_text(errors="replace")):
-                return ()
-        self._make(out, [*arguments, *WITHOUT_IF_CONVERSION], text, timeout)
-        return WITHOUT_IF_CONVERSION
+            needed = needed_flags(dump.read_text(errors="replace")) if dump.exists() else ()
+        if needed:
+            self._make(out, [*arguments, *needed], text, timeout)
+        return needed
 
     def link(self, objects: Sequence[Path], out: Path, *, timeout: float = TIMEOUT) -> None:
         """Link object files (made by :meth:`compile` with ``-c``) to the shared library ``out``; raises

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 
+import nbcompile
 from nbcompile.compiler.codegen.c.row_buffers import ROW_BUFFER_BYTES, RowBuffers, plan_row_buffers
 from nbcompile.compiler.loop_ir.expr import Constant, Expr, Guarded, Load, op
 from nbcompile.compiler.loop_ir.index import Axis, Size, index
@@ -124,3 +127,17 @@ def test_what_a_guard_may_have_left_out_is_made_again() -> None:
 def test_half_types_are_kept_as_the_floats_they_are_worked_with() -> None:
     memory = buffer("x", 6, 40, dtype=torch.bfloat16)
     assert kept(planned(op("exp", read_x(memory)), memory)) == [("t_kept", "float", 40)]
+
+
+def test_a_row_that_is_kept_in_a_gradient_with_a_choice() -> None:
+    """The fuzzer's seed 20106515, of which gcc made wrong numbers."""
+
+    def norm(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        return torch.threshold(torch.group_norm(x, 1, weight, weight), 0.1, 2.0) + x
+
+    def gradients(function: Callable[..., torch.Tensor]) -> tuple[torch.Tensor, ...]:
+        torch.manual_seed(0)
+        x, weight = torch.randn(2, 100, requires_grad=True), torch.randn(100, requires_grad=True)
+        return torch.autograd.grad(function(x, weight), (x, weight), torch.randn(2, 100))
+
+    torch.testing.assert_close(gradients(nbcompile.compile(norm)), gradients(norm))
