@@ -287,9 +287,9 @@ class _Walk:
 
         def in_a_row() -> bool:
             step = ONE
-            for extent, stride in zip(
-                reversed(item.buffer.shape), reversed(item.buffer.strides), strict=True
-            ):
+            dims = zip(item.buffer.strides, item.buffer.shape, strict=True)
+            # in the order of memory, whatever that of the dimensions is
+            for stride, extent in sorted(dims, key=lambda dim: (dim[0].hint(), dim[1].hint())):
                 if stride != step and extent != ONE:
                     return False
                 step = step * extent

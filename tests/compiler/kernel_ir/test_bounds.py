@@ -123,6 +123,19 @@ def test_rows_of_a_tensor_that_are_joined_again() -> None:
     assert not run.eager_reason
 
 
+def test_rows_that_are_joined_again_of_a_tensor_in_another_order() -> None:
+    """As above, where the last dimensions are the first in memory (the fuzzer's seed 20006170)."""
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        _, two, three = x.unbind(0)
+        return torch.cat([two, three], -2) * 1
+
+    x = torch.randn(3, 2, 3, 3).permute(0, 3, 1, 2)
+    run = nbcompile.compile(f, options={"cache": False, "verify": True})
+    torch.testing.assert_close(run(x), f(x))
+    assert not run.eager_reason
+
+
 def test_an_extent_that_a_guard_says_is_one() -> None:
     """It is broadcast, though it is written as a quotient."""
     program = fused(
