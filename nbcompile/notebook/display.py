@@ -16,14 +16,16 @@ from nbcompile.record.compilation import Compilation
 from nbcompile.record.packed import json_text
 from nbcompile.units import bytes_text
 from nbcompile.view import MIME, Pending, mime_bundle, payload, to_page
+from nbcompile.view.pending import deserves_a_sketch
 
 _SHARE, _EVERY = 0.1, 0.5
 
 
 class Growing:
     """A record on screen while it is measured: there as soon as the cell has run, again whenever a stage is
-    over, and in between so often that showing it takes a tenth of the time. Nothing is shown where a place
-    cannot be updated, or where the record is to be a widget."""
+    over, and in between so often that showing it takes a tenth of the time. A large one is there
+    without some of its graphs a moment sooner where nothing of it was shown before (``first``). Nothing is
+    shown where a place cannot be updated, or where the record is to be a widget."""
 
     def __init__(
         self,
@@ -31,11 +33,15 @@ class Growing:
         options: CellOptions,
         place: OutputPlace,
         doing: str = "about to be timed",
+        *,
+        first: bool = False,
     ) -> None:
         self._options, self._place = options, place
         self._make: Callable[[], Compilation] = lambda: compilation
         self._live = place.live and not options.live
         self._since, self._due, self._doing, self._shown = time.time(), 0.0, doing, ""
+        if first and deserves_a_sketch(compilation):
+            self._show(sketch=True)
         self._show()
 
     def compilation(self) -> Compilation:
@@ -52,11 +58,11 @@ class Growing:
         if over or time.monotonic() > self._due:
             self._show()
 
-    def _show(self) -> None:
+    def _show(self, *, sketch: bool = False) -> None:
         if not self._live:
             return
         begun = time.monotonic()
-        show(self._make(), self._options, self._place, Pending(self._doing, self._since))
+        show(self._make(), self._options, self._place, Pending(self._doing, self._since, sketch))
         self._shown, took = self._doing, time.monotonic() - begun
         self._due = begun + took + max(_EVERY, took / _SHARE)
 

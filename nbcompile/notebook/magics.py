@@ -219,7 +219,7 @@ class NbCompile(Magics):
         measure: Callable[[Compilation, Growing], Compilation],
     ) -> Compilation:  # fmt: skip
         """The record with its times; of measuring that was interrupted, with those taken until then."""
-        growing, found = Growing(compilation, options, place), []
+        growing, found = Growing(compilation, options, place, first=True), []
         with self._interruptible():
             found.append(measure(compilation, growing))
         if found:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from nbcompile.view.pending import Pending
+from nbcompile.view.pending import Pending, sketch
 
 if TYPE_CHECKING:
     from nbcompile.record.compilation import Compilation
@@ -33,8 +33,11 @@ def mime_bundle(
 ) -> dict[str, Any]:
     """The three forms a notebook stores side by side: the payload (the record, packed), HTML and plain text.
 
-    ``show`` names the parts that HTML and text are to have (see :mod:`nbcompile.view.facts.parts`).
+    ``show`` names the parts that HTML and text are to have (see :mod:`nbcompile.view.facts.parts`); a sketch
+    has its head alone there.
     """
+    if pending is not None and pending.sketch:
+        show = ("cell",)
     return {
         MIME: payload(compilation, pending),
         "text/html": to_html(compilation, show, pending),
@@ -55,7 +58,7 @@ def whole(compilation: Compilation, pending: Pending | None = None) -> dict[str,
     """The record as JSON values, and under ``view`` what Python derives from it; its peers likewise."""
     from nbcompile.view.scene import scene_dict
 
-    record = compilation.to_dict()
+    record = sketch(compilation, pending).to_dict()
     for row, peer in zip(record.get("peers", ()), compilation.peers, strict=True):
         row["view"] = scene_dict(peer)
     return {**record, "view": scene_dict(compilation, pending)}

@@ -29,7 +29,7 @@ from nbcompile.view.facts.schedules import explained
 from nbcompile.view.facts.since import since_text
 from nbcompile.view.facts.timings import Timing, timings
 from nbcompile.view.facts.why import why
-from nbcompile.view.pending import Pending
+from nbcompile.view.pending import Pending, sketch
 
 SCHEMA = "nbcompile.scene/1"
 
@@ -153,7 +153,7 @@ def scene(compilation: Compilation, pending: Pending | None = None) -> Scene:
         strip=strip(compilation),
         lines=_lines(compilation, facts.calls, links),
         calls=facts.calls,
-        drawings=drawings(compilation, facts.calls, links),
+        drawings=drawings(sketch(compilation, pending), facts.calls, links),
         timings=timings(compilation),
         schedules={
             name: tuple(Meaning(part, meaning) for part, meaning in explained(name))

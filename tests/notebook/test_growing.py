@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import types
 from collections.abc import Iterator
 from typing import Any
@@ -11,7 +12,8 @@ import pytest
 from nbcompile.bench.measure import compare
 from nbcompile.notebook import display, magics, progress
 from nbcompile.record.compilation import Compilation
-from nbcompile.view import MIME
+from nbcompile.record.packed import unpack
+from nbcompile.view import MIME, pending
 from tests.notebook.conftest import Notebook
 
 CELL = "y = torch.softmax(x, -1)\nz = y.sum()"
@@ -49,6 +51,25 @@ def test_it_is_there_at_once_then_with_our_times_then_with_all(
     assert names(last) == ["eager", "nbcompile", "aot_eager"]
     assert ["eager", "nbcompile"] in [names(each) for each in shown], "before others have compiled"
     assert len({each[MIME]["id"] for each in shown}) == 1, "one record, so that what is chosen in it stays"
+
+
+def test_a_large_one_is_there_without_some_of_its_graphs_first(
+    notebook: Notebook, shown: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pending, "LARGE", 3)
+    notebook.run(f"%%compile --compare eager,nbcompile\n{CELL}")
+    first, second, *_, last = shown
+    stages = [[graph.stage for graph in Compilation.from_dict(each[MIME]).graphs] for each in shown]
+    assert set(stages[0]) == {"loops", "fused"}
+    assert stages[1] == stages[-1] and {"fx", "forward"} < set(stages[1])
+    views = [json.loads(unpack(each[MIME]))["view"] for each in (first, second, last)]
+    assert [view.get("pending", {}).get("sketch", False) for view in views] == [True, False, False]
+    for part in ("facts", "strip", "lines", "calls", "kernels", "verdict"):
+        assert views[0][part] == views[1][part], "figures are those of the whole"
+    assert [each["graph"] for each in views[0]["drawings"]] == [
+        graph.id for graph in Compilation.from_dict(first[MIME]).graphs
+    ]
+    assert len(first["text/html"]) < len(second["text/html"])
 
 
 @pytest.mark.nightly

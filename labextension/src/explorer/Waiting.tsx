@@ -19,7 +19,7 @@ export function Waiting({ state, pending }: { state: State; pending: Pending }) 
   return (
     <p class="nbc-waiting" role="status">
       <span class="nbc-spinner" aria-hidden="true" />
-      <span>{pending.text} …</span> <span class="nbc-quiet">{Math.round(seconds)} s</span>
+      <span>{pending.text}{pending.sketch ? '; its other graphs follow' : ''} …</span> <span class="nbc-quiet">{Math.round(seconds)} s</span>
       {kernel?.stopAll && (
         <button type="button" class="nbc-button" onClick={() => kernel.stopAll?.()}>Stop timing</button>
       )}
