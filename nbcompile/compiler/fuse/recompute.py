@@ -15,6 +15,9 @@ from nbcompile.compiler.loop_ir.index import IndexExpr
 from nbcompile.compiler.loop_ir.nodes import Loop, hint_product
 
 Place = tuple[IndexExpr, ...]
+MOST_CUT = 9
+"""Places of a padded tensor that one loop reads: of more, the loop is not cut where some of them are outside
+of it, and asks at each point."""
 NEARLY_ONCE = 1.1
 """A window's overlap at the edge of a tensor is no second time."""
 
@@ -59,7 +62,8 @@ class Evaluations:
         times = computed / points
         if times <= NEARLY_ONCE:
             return 0.0
-        if is_expensive(maker, makers) or (windows > 2 and _masked(reader, load)):
+        cut = windows > MOST_CUT and maker.is_guarded
+        if is_expensive(maker, makers) or cut or (windows > 2 and _masked(reader, load)):
             return times
         saved = bytes_saved(maker.outputs[0], load.buffer in self.group.stored)
         again = (computed - points) * operations(maker, makers)

@@ -12,6 +12,7 @@ from nbcompile.compiler.in_aten import shows_an_argument
 from nbcompile.compiler.loop_ir.nodes import Loop, Statement, View
 from nbcompile.compiler.lower.builder import NATIVE_DTYPES, Builder
 from nbcompile.compiler.lower.padded_products import padded_product
+from nbcompile.compiler.lower.small_convolutions import small_convolution
 from nbcompile.compiler.lower.small_products import small_product
 from nbcompile.errors import LoweringError
 
@@ -38,6 +39,8 @@ def called(
         return padded
     if not elsewhere and (small := small_product(b, target, args, kwargs)) is not None:
         return small
+    if not elsewhere and (written := small_convolution(b, target, args, kwargs)) is not None:
+        return written
     return b.call(target, args, kwargs, fallback=fallback, reason=reason, elsewhere=elsewhere)
 
 

@@ -66,10 +66,10 @@ class Windows:
         """Where the window of output element ``place`` starts along ``dim`` (negative: in the padding)."""
         return place[dim] * self.stride[dim] - self.padding[dim]
 
-    def members(self, place: Places) -> Iterator[tuple[Places, tuple[Bound, ...]]]:
+    def members(self, place: Places, most: int = MOST_UNROLLED) -> Iterator[tuple[Places, tuple[Bound, ...]]]:
         """The input elements under output element ``place`` in row-major order, each with the bounds
-        that say whether it is inside the input."""
-        _few(self.kernel)
+        that say whether it is inside the input. LoweringError for more than ``most``."""
+        _few(self.kernel, most)
         for offsets in itertools.product(*map(range, self.kernel)):
             source = tuple(
                 self.first(place, dim) + offset * self.dilation[dim] for dim, offset in enumerate(offsets)
@@ -94,9 +94,9 @@ class Windows:
             yield tuple(windows), (*bounds(tuple(windows), self.output), *inside)
 
 
-def _few(counts: Sequence[int]) -> None:
+def _few(counts: Sequence[int], most: int = MOST_UNROLLED) -> None:
     total = math.prod(counts)
-    if total > MOST_UNROLLED:
+    if total > most:
         raise LoweringError(f"a window of {total} elements is too large to unroll")
 
 

@@ -10,6 +10,7 @@ import torch
 from torch import fx
 
 from nbcompile.compiler.fx_values import hint
+from nbcompile.compiler.lower.small_convolutions import is_small
 
 aten = torch.ops.aten
 
@@ -92,6 +93,8 @@ def _worth_it_on_a_cpu(graph: fx.Graph, convolutions: Sequence[fx.Node]) -> froz
     training = any(node.target is aten.convolution_backward.default for node in convolutions)
     if training and any(groups_of(node)[0] > 1 for node in convolutions):
         return frozenset()
+    if not training and all(map(_is_written_out, convolutions)):
+        return frozenset()
     chosen = {node: moved for node in convolutions if (moved := _moved_on_a_cpu(node))}
     forward = [node for node in chosen if node.target is aten.convolution.default]
     several = len(forward) > 1 or any(map(_is_depthwise, forward))
@@ -106,6 +109,12 @@ def _moved_on_a_cpu(node: fx.Node) -> int:
     as_it_is = _is_depthwise(node) or all(hint(extent) == 1 for extent in weight.shape[2:])
     moved = sum(map(_bytes, images))
     return moved if as_it_is or WEIGHT * _bytes(weight) <= moved else 0
+
+
+def _is_written_out(node: fx.Node) -> bool:
+    """Whether it will be a loop, which has its vectors along the rows of an image."""
+    weight, (image, *_) = _operands(node)
+    return is_small(image.shape, weight.shape, node.args[8], groups_of(node)[1])
 
 
 def _is_depthwise(node: fx.Node) -> bool:
