@@ -20,8 +20,8 @@ from nbcompile.compiler.lower.builder import Builder
 from nbcompile.compiler.lower.operators.pooling import Windows, guarded
 
 convolution = torch.ops.aten.convolution.default
-MOST_TERMS = 49
-"""Products that are added up for one result: a window of 7 by 7, or 3 by 3 of the three colours."""
+MOST_TERMS = 121
+"""Products that are added up for one result: a window of 11 by 11, or 5 by 5 of the three colours."""
 MOST_OF_MANY = 9
 """The same where results have so many channels that oneDNN has vectors of them: a window of 3 by 3."""
 MOST_GUARDED = 9

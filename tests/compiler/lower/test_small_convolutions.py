@@ -23,7 +23,7 @@ CASES: dict[str, tuple[Callable[..., Tensor], tuple[int, ...], tuple[int, ...], 
     "strides": (F.conv2d, (2, 1, 13, 14), (4, 1, 3, 2), {"padding": (0, 1), "stride": (2, 3)}),
     "dilation": (F.conv2d, (1, 2, 12, 12), (2, 1, 3, 3), {"padding": 2, "dilation": 2, "groups": 2}),
     "padding alone": (F.conv2d, (1, 1, 1, 2), (1, 1, 3, 3), {"padding": 2}),
-    "a window of 49": (F.conv2d, (1, 1, 16, 9), (1, 1, 7, 7), {"padding": 3}),
+    "a window of 121": (F.conv2d, (1, 1, 16, 9), (1, 1, 11, 11), {"padding": 5}),
     "pixels": (F.conv2d, (2, 3, 8, 9), (2, 3, 1, 1), {}),
     "a signal": (F.conv1d, (3, 1, 100), (1, 1, 31), {"padding": 15}),
     "a causal signal": (F.conv1d, (2, 16, 20), (16, 1, 4), {"padding": 3, "groups": 16}),
@@ -109,7 +109,7 @@ def test_what_a_library_does_better_is_called() -> None:
     sizes = (2, 8, 12, 12)
     assert not is_small(sizes, (16, 8, 3, 3), 1, False), "many channels"
     assert not is_small(sizes, (16, 1, 5, 5), 16, False), "depthwise, by a larger window"
-    assert not is_small(sizes, (1, 1, 8, 8), 1, False), "a large window"
+    assert not is_small(sizes, (1, 1, 12, 12), 1, False), "a large window"
     assert not is_small(sizes, (32, 1, 3, 3), 1, False), "many results of one channel"
     assert not is_small(sizes, (1, 1, 3, 3), 1, True), "transposed"
     assert not is_small((0, 1, 9, 9), (1, 1, 3, 3), 1, False), "nothing"
