@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -10,7 +13,15 @@ from nbcompile.compiler.loop_ir.expr import Expr, as_held, compute_dtype, consta
 from nbcompile.compiler.loop_ir.index import ZERO, IndexExpr
 from nbcompile.compiler.loop_ir.nodes import View
 from nbcompile.compiler.lower.builder import Builder
-from nbcompile.compiler.lower.operators.pooling import Places, Windows, guarded, of_ranks, pool_samples
+from nbcompile.compiler.lower.operators.pooling import (
+    MOST_UNROLLED,
+    Places,
+    Windows,
+    guarded,
+    of_ranks,
+    pool_samples,
+    pooled,
+)
 from nbcompile.compiler.lower.registry import Sample
 from nbcompile.compiler.lower.samples import tensor
 
@@ -50,22 +61,16 @@ def max_pool(
     """The largest element of each window, and its row-major position in the last ``rank`` dimensions of
     ``x``: the first of equals, but the last of several NaN, which are above all. Padding is never chosen: of
     a window that is nothing else the place is -1, by which no gradient goes anywhere (eager names an element
-    beyond the row, and its gradient is written there, be it beyond the tensor). LoweringError for symbolic
-    windows, and for more than ``MOST_UNROLLED`` elements in one."""
+    beyond the row, and its gradient is written there, be it beyond the tensor). The
+    places of more than ``MOST_UNROLLED`` elements are a library's on a CPU. LoweringError for symbolic
+    windows, for more elements on a GPU, and for more along one dimension."""
     shape, compute = b.result_shape(0), compute_dtype(x.dtype)
     windows = Windows.of(b, x, shape, rank, kernel, stride, padding, dilation)
-    lowest = -torch.inf if compute.is_floating_point else torch.iinfo(compute).min
-
-    def largest(*place: IndexExpr) -> Expr:
-        lead, spot = place[:-rank], place[-rank:]
-        value: Expr | None = None
-        for source, inside in windows.members(spot):
-            item = guarded(inside, lambda s=source: b.element(x, (*lead, *s), compute), lowest)  # type: ignore[misc]
-            value = item if value is None else op("maximum", value, item)
-        assert value is not None
-        return value
-
-    values = b.generate(shape, b.result_dtype(0), largest, output=0)
+    values = pooled(b, x, windows, shape, functools.partial(_largest, b))
+    if math.prod(windows.kernel) > MOST_UNROLLED and not b.options.chip.is_gpu:
+        how = (kernel, stride, padding, dilation, ceil_mode)
+        packet = getattr(aten, f"max_pool{rank}d_with_indices")
+        return values, b.call(packet.default, (x, *how), reason="a large window's places")[1]
 
     nowhere = -1 if max(windows.dilation) > 1 else 0  # else each window has an element
 
@@ -88,6 +93,23 @@ def max_pool(
 
     places = b.generate(shape, torch.int64, place_of_largest, name=f"{b.op}_place", output=1)
     return values, places
+
+
+def _largest(b: Builder, x: View, windows: Windows, shape: Sequence[IndexExpr], _last: bool) -> View:
+    """The largest element of each window."""
+    rank, compute = len(windows.kernel), compute_dtype(x.dtype)
+    lowest = -torch.inf if compute.is_floating_point else torch.iinfo(compute).min
+
+    def largest(*place: IndexExpr) -> Expr:
+        lead, spot = place[:-rank], place[-rank:]
+        value: Expr | None = None
+        for source, inside in windows.members(spot):
+            item = guarded(inside, lambda s=source: b.element(x, (*lead, *s), compute), lowest)  # type: ignore[misc]
+            value = item if value is None else op("maximum", value, item)
+        assert value is not None
+        return value
+
+    return b.generate(shape, b.result_dtype(0), largest, output=0)
 
 
 def _flat(place: Places, shape: Places) -> Expr:

@@ -29,6 +29,9 @@ aten = torch.ops.aten
 MOST_UNROLLED = 27
 """Windows of up to so many elements (3 by 3 by 3) are written out in one expression."""
 
+MOST_AT_ONCE = 9
+"""Of windows that overlap: see ``MOST_CUT`` in ``fuse/recompute.py``."""
+
 Places = tuple[IndexExpr, ...]
 Bound = tuple[IndexExpr, IndexExpr, IndexExpr]
 
@@ -60,6 +63,17 @@ class Windows:
         return cls(
             sizes, each(stride) if stride else sizes, each(padding), each(dilation),
             x.shape[-rank:], tuple(out[-rank:]), overhang,
+        )  # fmt: skip
+
+    def along(self, dim: int, input: Places, output: Places) -> Windows:
+        """The windows of these over one dimension alone, from ``input`` to ``output``."""
+
+        def only(values: tuple[int, ...], other: int) -> tuple[int, ...]:
+            return tuple(value if n == dim else other for n, value in enumerate(values))
+
+        return Windows(
+            only(self.kernel, 1), only(self.stride, 1), only(self.padding, 0), only(self.dilation, 1),
+            input, output, self.overhang,
         )  # fmt: skip
 
     def first(self, place: Places, dim: int) -> IndexExpr:
@@ -113,12 +127,29 @@ def guarded(inside: tuple[Bound, ...], value: Callable[[], Expr], outside: Numbe
     return Guarded(inside, made, constant(outside, made.dtype)) if inside else made
 
 
+def pooled(
+    b: Builder, x: View, windows: Windows, shape: Sequence[IndexExpr],
+    fold: Callable[[View, Windows, Places, bool], View],
+) -> View:  # fmt: skip
+    """What ``fold`` makes of the windows, and whether they are the last: of all at once, or, on a CPU, of
+    large ones that overlap along one dimension after the other, the innermost first."""
+    rank, size = len(windows.kernel), math.prod(windows.kernel)
+    overlap = any(k > s for k, s in zip(windows.kernel, windows.stride, strict=True))
+    if b.options.chip.is_gpu or size <= (MOST_AT_ONCE if overlap else MOST_UNROLLED):
+        return fold(x, windows, tuple(shape), True)
+    out = list(x.shape)
+    for dim in reversed(range(rank)):
+        out[dim - rank] = shape[dim - rank]
+        x = fold(x, windows.along(dim, x.shape[-rank:], tuple(out[-rank:])), tuple(out), not dim)
+    return x
+
+
 # -- samples ------------------------------------------------------------------------------------
 
 _PLANS: dict[int, list[tuple[Any, ...]]] = {
     # kernel, stride, padding, ceil_mode
     2: [(2, [], 0, False), ([3, 2], [2, 1], [1, 0], False), (3, 2, 1, True), (3, 1, 1, False),
-        (2, 3, 0, False), (3, 2, 0, True)],
+        (2, 3, 0, False), (5, 1, 2, False), ([5, 4], [2, 1], [1, 2], True), (3, 2, 0, True)],
     3: [(2, [], 0, False), ([1, 3, 2], [1, 2, 1], [0, 1, 1], True)],
 }  # fmt: skip
 _SHAPES = {2: (2, 2, 7, 6), 3: (1, 2, 4, 7, 5)}
@@ -212,22 +243,28 @@ def avg_pool(
 ) -> View:  # fmt: skip
     """The sum of each window, with 0 for padding, divided by ``divisor_override`` or the number of its
     elements: those in the padding count if ``count_include_pad``, those beyond it (``ceil_mode``) never.
-    LoweringError for integers, symbolic windows, and more than ``MOST_UNROLLED`` elements in one."""
+    LoweringError for integers, symbolic windows, and more than ``MOST_UNROLLED`` elements in one, or along
+    one dimension on a CPU."""
     shape, compute = b.result_shape(), compute_dtype(x.dtype)
     if not compute.is_floating_point:
         raise LoweringError("average pooling of integers")
     windows = Windows.of(b, x, shape, rank, kernel, stride, padding, overhang=ceil_mode)
 
-    def body(*place: IndexExpr) -> Expr:
-        lead, spot = place[:-rank], place[-rank:]
-        total: Expr | None = None
-        for source, inside in windows.members(spot):
-            value = guarded(inside, lambda source=source: b.element(x, (*lead, *source), compute), 0.0)  # type: ignore[misc]
-            total = value if total is None else total + value
-        assert total is not None
-        return total / _divisor(windows, spot, compute, count_include_pad, divisor_override)
+    def total(x: View, along: Windows, shape: Places, last: bool) -> View:
+        def body(*place: IndexExpr) -> Expr:
+            lead, spot = place[:-rank], place[-rank:]
+            total: Expr | None = None
+            for source, inside in along.members(spot):
+                value = guarded(inside, lambda source=source: b.element(x, (*lead, *source), compute), 0.0)  # type: ignore[misc]
+                total = value if total is None else total + value
+            assert total is not None
+            if not last:
+                return total
+            return total / _divisor(windows, spot, compute, count_include_pad, divisor_override)
 
-    return b.generate(shape, b.result_dtype(), body)
+        return b.generate(shape, b.result_dtype() if last else compute, body)
+
+    return pooled(b, x, windows, shape, total)
 
 
 @of_ranks(
