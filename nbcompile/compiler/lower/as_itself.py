@@ -12,7 +12,7 @@ from nbcompile.compiler.in_aten import shows_an_argument
 from nbcompile.compiler.loop_ir.nodes import Loop, Statement, View
 from nbcompile.compiler.lower.builder import NATIVE_DTYPES, Builder
 from nbcompile.compiler.lower.padded_products import padded_product
-from nbcompile.compiler.lower.small_convolutions import small_convolution
+from nbcompile.compiler.lower.small_convolutions import small_convolution, small_convolution_backward
 from nbcompile.compiler.lower.small_products import small_product
 from nbcompile.errors import LoweringError
 
@@ -41,6 +41,8 @@ def called(
         return small
     if not elsewhere and (written := small_convolution(b, target, args, kwargs)) is not None:
         return written
+    if not elsewhere and (gradients := small_convolution_backward(b, target, args, kwargs)) is not None:
+        return gradients
     return b.call(target, args, kwargs, fallback=fallback, reason=reason, elsewhere=elsewhere)
 
 

@@ -13,13 +13,14 @@ from typing import Any
 
 import torch
 
-from nbcompile.compiler.loop_ir.expr import Expr
-from nbcompile.compiler.loop_ir.index import ONE, IndexExpr, index
+from nbcompile.compiler.loop_ir.expr import HALF, Expr
+from nbcompile.compiler.loop_ir.index import ONE, ZERO, IndexExpr, index
 from nbcompile.compiler.loop_ir.nodes import View
-from nbcompile.compiler.lower.builder import Builder
+from nbcompile.compiler.lower.builder import Builder, at
 from nbcompile.compiler.lower.operators.pooling import Windows, guarded
 
 convolution = torch.ops.aten.convolution.default
+convolution_backward = torch.ops.aten.convolution_backward.default
 MOST_TERMS = 121
 """Products that are added up for one result: a window of 11 by 11, or 5 by 5 of the three colours."""
 MOST_OF_MANY = 9
@@ -73,6 +74,84 @@ def small_convolution(b: Builder, target: Any, args: Sequence[Any], kwargs: Any)
         return total + b.element(bias, (result,)) if bias is not None else total
 
     return b.generate(b.result_shape(), b.result_dtype(), body)
+
+
+def small_convolution_backward(b: Builder, target: Any, args: Sequence[Any], kwargs: Any) -> Any:
+    """``convolution_backward(grad, x, weight)`` in loops: a gradient of the image that is a small convolution
+    again, by the window turned round, and of each of the weight's elements a sum. None where that gains
+    nothing, or the window goes by steps."""
+    if target is not convolution_backward or b.options.chip.is_gpu or kwargs:
+        return None
+    grad, x, weight, _, stride, padding, dilation, transposed, _, groups, wanted = args
+    rank = len(weight.shape) - 2
+    images, sizes = ([extent.constant for extent in each.shape] for each in (x, weight))
+    outer, inner, *window = [size or 0 for size in sizes]
+    padding, dilation = (padding * rank)[:rank], (dilation * rank)[:rank]
+    around = [step * (size - 1) - more for step, size, more in zip(dilation, window, padding, strict=True)]
+    turned = (inner * groups, outer // max(groups, 1), *window)  # the weight, as the gradient sees it
+    if (
+        not (is_small(images, sizes, groups, transposed) and is_small(images, turned, groups, transposed))
+        or any(step != 1 for step in stride)
+        or (wanted[1] and rank > 1 and outer > MOST_RESULTS)  # that oneDNN does well
+        or min(around) < 0
+        or not x.dtype.is_floating_point
+        or any(map(_innermost, (grad, x)))
+    ):
+        return None
+    of_image = _of_image(b, grad, weight, around, dilation, groups) if wanted[0] else None
+    of_weight = _of_weight(b, grad, x, padding, dilation, groups) if wanted[1] else None
+    return of_image, of_weight, _of_bias(b, grad) if wanted[2] else None
+
+
+def _of_image(
+    b: Builder, grad: View, weight: View, around: Sequence[int], dilation: Sequence[int], groups: int
+) -> View:
+    outer, inner, *window = [extent.constant or 0 for extent in weight.shape]
+    rank, shape = len(window), b.result_shape(0)
+    if any(around) and outer // groups * math.prod(window) > MOST_GUARDED:
+        grad, around = _padded(b, grad, around), [0]
+    windows = Windows.of(b, grad, shape, rank, window, 1, around, dilation)
+
+    def body(image: IndexExpr, channel: IndexExpr, *place: IndexExpr) -> Expr:
+        group = ZERO if groups == 1 else channel // index(inner)
+        terms = []
+        for result in range(outer // groups):
+            of = group * (outer // groups) + result
+            for number, (source, inside) in enumerate(windows.members(place, MOST_TERMS)):
+                offsets = (
+                    index(size - 1 - n) for n, size in zip(_unravelled(number, window), window, strict=True)
+                )
+                term = b.element(grad, (image, of, *source))
+                scale = b.element(weight, (of, channel - group * inner, *offsets))
+                terms.append(guarded(inside, functools.partial(operator.mul, term, scale), 0.0))
+        return functools.reduce(operator.add, terms)
+
+    return b.generate(shape, b.result_dtype(0), body, output=0)
+
+
+def _of_weight(
+    b: Builder, grad: View, x: View, padding: Sequence[int], dilation: Sequence[int], groups: int
+) -> View:
+    if any(padding):
+        x = _padded(b, x, padding)
+    shape, rank = b.result_shape(1), len(padding)
+    axes = b.axes((*shape, grad.shape[0], *grad.shape[2:]))
+    result, channel, *where = at(axes)
+    offsets, image, places = where[:rank], where[rank], where[rank + 1 :]
+    group = ZERO if groups == 1 else result // (shape[0] // index(groups))
+    source = (place + offset * step for place, offset, step in zip(places, offsets, dilation, strict=True))
+    body = b.element(grad, (image, result, *places)) * b.element(
+        x, (image, group * shape[1] + channel, *source)
+    )
+    total = b.total(axes[: rank + 2], axes[rank + 2 :], body)
+    return b.copy(total, x.dtype) if x.dtype in HALF else total
+
+
+def _of_bias(b: Builder, grad: View) -> View:
+    axes = b.axes((grad.shape[1], grad.shape[0], *grad.shape[2:]))
+    result, image, *places = at(axes)
+    total = b.total(axes[:1], axes[1:], b.element(grad, (image, result, *places)))
+    return b.copy(total, grad.dtype) if grad.dtype in HALF else total
 
 
 def _innermost(x: View) -> bool:

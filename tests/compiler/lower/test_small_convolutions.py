@@ -93,16 +93,47 @@ def test_images_that_lie_otherwise(layout: str) -> None:
     assert not called
 
 
-def test_gradients() -> None:
-    def step(x: Tensor, weight: Tensor) -> Tensor:
-        return (F.conv2d(x, weight, padding=1).tanh() * x).sum()
+def fused_ops(run: Any) -> set[str]:
+    graphs = (graph for graph in run.compilation.graphs if graph.stage == "fused")
+    return {node.op for graph in graphs for node in graph.nodes}
 
-    def gradients(function: Callable[..., Tensor]) -> tuple[Tensor, ...]:
-        torch.manual_seed(0)
-        x, weight = torch.randn(2, 1, 9, 8, requires_grad=True), torch.randn(1, 1, 3, 3, requires_grad=True)
-        return torch.autograd.grad(function(x, weight), (x, weight))
 
-    torch.testing.assert_close(gradients(nbcompile.compile(step)), gradients(step))
+LIBRARYS = {"strides", "depthwise"}
+"""Whose gradients are."""
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("name", CASES)
+def test_gradients(name: str, dtype: torch.dtype) -> None:
+    conv, shape, weight, how = CASES[name]
+    torch.manual_seed(0)
+    given = [torch.randn(size, dtype=dtype) for size in (shape, weight, weight[:1])]
+
+    def function(x: Tensor, *of: Tensor) -> Tensor:
+        return conv(x * 2, *of, **how).tanh()
+
+    def gradients(function: Callable[..., Tensor], dtype: torch.dtype) -> tuple[Tensor, ...]:
+        leaves = [each.to(dtype).requires_grad_() for each in given]
+        return torch.autograd.grad(function(*leaves).square().sum(), leaves)
+
+    run = nbcompile.compile(function, options={"cache": False, "verify": True})
+    found, expected = gradients(run, dtype), gradients(function, dtype)
+    assert run.ran_compiled, run.eager_reason
+    for one, other, exact in zip(found, expected, gradients(function, torch.float64), strict=True):
+        assert (one.dtype, one.stride()) == (other.dtype, other.stride())
+        error, eagers = ((each.double() - exact).abs().max() for each in (one, other))
+        assert error <= 3 * eagers + 32 * torch.finfo(dtype).eps * exact.abs().max()
+    called = fused_ops(run)
+    assert ("aten.convolution_backward" in called) == (name in LIBRARYS)
+
+
+def test_gradients_of_the_image_alone_of_many_channels() -> None:
+    x, weight = torch.randn(2, 24, 7, 8, requires_grad=True), torch.randn(24, 1, 3, 3)
+    run = nbcompile.compile(lambda x: F.conv2d(x, weight, padding=1, groups=24), options={"cache": False})
+    (found,) = torch.autograd.grad(run(x).sin().sum(), x)
+    (expected,) = torch.autograd.grad(F.conv2d(x, weight, padding=1, groups=24).sin().sum(), x)
+    torch.testing.assert_close(found, expected)
+    assert "aten.convolution_backward" not in fused_ops(run)
 
 
 def test_what_a_library_does_better_is_called() -> None:
