@@ -268,10 +268,11 @@ SCALAR_OPS: dict[str, int] = {
     # sign of its first and "remainder" that of its second argument. "minimum"/"maximum" spread NaN,
     # "fmin"/"fmax" drop it. "and"/"or"/"not" are logical on bool. "round" rounds half to even.
     # "shr" is arithmetic. "philox_uniform"(seed, offset) is in [0, 1), see codegen.
+    # "bitcast" takes the bits for those of another type (BITCASTS).
     **dict.fromkeys(
         "neg abs sign exp exp2 expm1 log log2 log10 log1p sqrt rsqrt reciprocal sin cos tan asin acos atan "
         "sinh cosh tanh asinh acosh atanh erf erfc erfinv lgamma digamma floor ceil trunc round sigmoid "
-        "not bitnot isnan isinf signbit cast i0 i0e i1 i1e ndtri log_ndtr erfcx".split(),
+        "not bitnot isnan isinf signbit cast bitcast i0 i0e i1 i1e ndtri log_ndtr erfcx".split(),
         1,
     ),
     **dict.fromkeys(
@@ -282,6 +283,12 @@ SCALAR_OPS: dict[str, int] = {
     "where": 3,
     "fma": 3,
 }
+
+BITCASTS = {
+    (torch.float32, torch.int32), (torch.int32, torch.float32),
+    (torch.float64, torch.int64), (torch.int64, torch.float64),
+}  # fmt: skip
+"""From which type to which there is a ``bitcast``. (Half types are computed in float32.)"""
 
 TRANSCENDENTAL = frozenset(
     "exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh "

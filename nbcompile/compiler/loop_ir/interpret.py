@@ -203,6 +203,8 @@ class Interpreter:
         args = [self.evaluate(arg, grid) for arg in expr.args]
         if expr.name == "cast":
             return args[0].to(expr.dtype)
+        if expr.name == "bitcast":
+            return args[0].view(expr.dtype)
         result = REFERENCE[expr.name](*args)
         return result.to(expr.dtype)
 

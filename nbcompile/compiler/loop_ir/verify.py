@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import torch
 
-from nbcompile.compiler.loop_ir.expr import COMPARISONS, SCALAR_OPS, Expr, Guarded, Load, Op, walk_index
+from nbcompile.compiler.loop_ir.expr import (
+    BITCASTS,
+    COMPARISONS,
+    SCALAR_OPS,
+    Expr,
+    Guarded,
+    Load,
+    Op,
+    walk_index,
+)
 from nbcompile.compiler.loop_ir.nodes import (
     Buffer,
     LibraryCall,
@@ -141,7 +150,9 @@ def _expression(body: Expr) -> None:
             continue
         if SCALAR_OPS.get(node.name) != len(node.args):
             raise VerifyError(f"unknown operation or wrong number of arguments: {node}")
-        if node.name == "cast" or node.name == "philox_uniform":
+        if node.name == "bitcast" and (node.args[0].dtype, node.dtype) not in BITCASTS:
+            raise VerifyError(f"{node} takes the bits of {node.args[0].dtype} for {node.dtype}")
+        if node.name in ("cast", "bitcast", "philox_uniform"):
             continue
         if node.name == "where" and node.args[0].dtype != torch.bool:
             raise VerifyError(f"the condition of {node} is not bool")

@@ -102,6 +102,9 @@ class CWriter:
         assert of is not None, "an index that is computed with has a type"
         if name == "cast":
             return cast(args[0], dtype)
+        if name == "bitcast":
+            made = self.helper("bits", of) if of.is_floating_point else self.helper("of_bits", dtype)
+            return Expression(f"{made}({args[0].text})", dtype)
         # two signs in a row would be a decrement
         texts = [arg.signed if name in ("neg", "abs", "sigmoid") else arg.operand for arg in args]
         if name == "where":

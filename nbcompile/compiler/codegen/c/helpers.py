@@ -231,6 +231,14 @@ HELPERS: dict[str, Helper] = {
     "shr": Helper("""static inline TYPE shr_SHORT(TYPE a, TYPE b) {
   return b < 0 || b >= (TYPE)(sizeof(TYPE) * 8) ? (a < 0 ? -1 : 0) : a >> b;
 }"""),
+    "bits": Helper("""static inline BITS bits_SHORT(TYPE x) {
+  union { TYPE number; BITS bits; } u = { x };
+  return u.bits;
+}"""),
+    "of_bits": Helper("""static inline TYPE of_bits_SHORT(BITS x) {
+  union { BITS bits; TYPE number; } u = { x };
+  return u.number;
+}"""),
     "sign": Helper("""static inline TYPE sign_SHORT(TYPE x) { return (TYPE)((x > 0) - (x < 0)); }"""),
     "philox_uniform": Helper("""static inline float philox_uniform(long seed, long offset) {
   // Philox-4x32-10 (Salmon et al., SC 2011): word offset % 4 of block offset / 4, as [0, 1)

@@ -112,6 +112,8 @@ class TritonWriter:
         """
         if name == "cast":
             return cast(args[0], of, dtype)
+        if name == "bitcast":
+            return TileExpression(f"{_typed(args[0], of)}.to({TRITON_TYPES[dtype]}, bitcast=True)")
         if name == "where":
             return TileExpression(f"tl.where({args[0]}, {', '.join(_one_typed(args[1:], dtype))})")
         if name == "philox_uniform":

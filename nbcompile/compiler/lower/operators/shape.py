@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from nbcompile.compiler.loop_ir.computed_sizes import python_text
+from nbcompile.compiler.loop_ir.expr import BITCASTS, op
 from nbcompile.compiler.loop_ir.index import (
     ONE,
     ZERO,
@@ -21,8 +22,8 @@ from nbcompile.compiler.loop_ir.index import (
 )
 from nbcompile.compiler.loop_ir.nodes import View
 from nbcompile.compiler.lower.builder import Builder
-from nbcompile.compiler.lower.registry import lowered, lowering, overload
-from nbcompile.compiler.lower.samples import of_view
+from nbcompile.compiler.lower.registry import Sample, lowered, lowering, overload
+from nbcompile.compiler.lower.samples import of_view, tensor
 from nbcompile.compiler.lower.sizes_of_data import clipped
 from nbcompile.compiler.lower.strides import contiguous_strides, is_dense
 from nbcompile.errors import LoweringError, SymbolicSizeError
@@ -420,13 +421,24 @@ def as_strided(b: Builder, x: View, size: Sequence[Any], stride: Sequence[Any], 
 
 
 @lowering(
-    aten.view.dtype, samples=of_view((same, torch.float32), (lambda x: x.transpose(0, 1), torch.float32))
+    aten.view.dtype,
+    samples=[
+        *of_view((same, torch.float32), (lambda x: x.transpose(0, 1), torch.float32), (same, torch.int32)),
+        Sample(
+            "f64 as i64", lambda g: ((tensor(g, 3, 4, dtype=torch.float64, special=True), torch.int64), {})
+        ),
+        Sample("i32 as f32", lambda g: ((tensor(g, 3, 4).view(torch.int32) + 1, torch.float32), {})),
+        Sample("transposed", lambda g: ((tensor(g, 4, 3).t(), torch.int32), {})),
+    ],
 )
 def view_dtype(b: Builder, x: View, dtype: torch.dtype) -> View:
-    """``x`` itself. LoweringError for another dtype: loops do not reinterpret bits."""
-    if dtype != x.dtype:
-        raise LoweringError("no loops that reinterpret bits")
-    return x
+    """``x`` itself, or its bits as those of another type of the same size, in :data:`BITCASTS`. LoweringError
+    for others."""
+    if dtype == x.dtype:
+        return x
+    if (x.dtype, dtype) not in BITCASTS:
+        raise LoweringError(f"no loops that take the bits of {x.dtype} for {dtype}")
+    return b.pointwise(lambda value: op("bitcast", value, dtype=dtype), x, compute=x.dtype)
 
 
 # -- the same, copied -----------------------------------------------------------------------------
