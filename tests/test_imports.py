@@ -30,6 +30,7 @@ ROOMS = {"capture", "rewrite", "lower", "fuse", "kernel_ir", "schedule", "codege
 SHARED = {
     "stages",
     "other_devices",
+    "small_filters",
     "passes",
     "loop_ir",
     "fx_values",

@@ -18,31 +18,13 @@ from nbcompile.compiler.loop_ir.index import ONE, ZERO, IndexExpr, index
 from nbcompile.compiler.loop_ir.nodes import View
 from nbcompile.compiler.lower.builder import Builder, at
 from nbcompile.compiler.lower.operators.pooling import Windows, guarded
+from nbcompile.compiler.small_filters import MOST_RESULTS, MOST_TERMS, is_small
 
 convolution = torch.ops.aten.convolution.default
 convolution_backward = torch.ops.aten.convolution_backward.default
-MOST_TERMS = 121
-"""Products that are added up for one result: a window of 11 by 11, or 5 by 5 of the three colours."""
-MOST_OF_MANY = 9
-"""The same where results have so many channels that oneDNN has vectors of them: a window of 3 by 3."""
 MOST_GUARDED = 9
 """Of a larger window the image is laid out with its padding first: a loop that is cut where some of so many
 places are outside of it has too many pieces."""
-MOST_CHANNELS = 4
-"""Channels that a result is made of."""
-MOST_RESULTS = 8
-"""Results that are made of the same channels: each reads the whole window again."""
-
-
-def is_small(images: Sequence[Any], weight: Sequence[Any], groups: Any, transposed: bool) -> bool:
-    """Whether a convolution of these sizes, the weight's being (results, channels of a group, window), is
-    written out: no size is a symbol, none is 0, and a result is made of few numbers."""
-    if transposed or not all(isinstance(size, int) and size for size in (*images, *weight, groups)):
-        return False
-    results, channels, *window = weight
-    most = MOST_TERMS if results <= MOST_RESULTS else MOST_OF_MANY
-    few = channels <= MOST_CHANNELS and channels * (results // groups) <= MOST_RESULTS
-    return bool(few and channels * math.prod(window) <= most)
 
 
 def small_convolution(b: Builder, target: Any, args: Sequence[Any], kwargs: Any) -> View | None:

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import nbcompile
-from nbcompile.compiler.lower.small_convolutions import is_small
+from nbcompile.compiler.small_filters import is_small
 
 Tensor = torch.Tensor
 F = torch.nn.functional

@@ -10,7 +10,7 @@ import torch
 from torch import fx
 
 from nbcompile.compiler.fx_values import hint
-from nbcompile.compiler.lower.small_convolutions import is_small
+from nbcompile.compiler.small_filters import is_small
 
 aten = torch.ops.aten
 
