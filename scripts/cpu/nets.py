@@ -440,3 +440,33 @@ def flow_warp_refine() -> Built:
     image = torch.rand(1, 3, 48, 48)
     place = torch.rand(1, 48, 48, 2) * 2 - 1
     return function, (image, image.flip(3).contiguous(), place)
+
+
+@afterwards
+def laplacian_large() -> Built:
+    window = torch.tensor([[0.0, 1, 0], [1, -4, 1], [0, 1, 0]])[None, None]
+    return lambda x: F.conv2d(x, window, padding=1).relu(), (torch.rand(1, 1, 1024, 1024),)
+
+
+@afterwards
+def signal_filter() -> Built:
+    taps = torch.hann_window(31)[None, None]
+    return lambda x: F.conv1d(x, taps, padding=15).tanh(), (torch.randn(16, 1, 16000),)
+
+
+@afterwards
+def large_maxima() -> Built:
+    return lambda x: F.max_pool2d(x, 7, 1, 3) - x, (torch.rand(1, 1, 512, 512),)
+
+
+@afterwards
+def spatial_pyramid() -> Built:
+    sizes = (5, 9, 13)
+    return lambda x: torch.cat([x, *(F.max_pool2d(x, n, 1, n // 2) for n in sizes)], 1), (
+        torch.randn(1, 128, 20, 20),
+    )
+
+
+@afterwards
+def averages_of_five() -> Built:
+    return lambda x: (x - F.avg_pool2d(x, 5, 1, 2)).square(), (torch.randn(4, 32, 56, 56),)

@@ -9,15 +9,12 @@ from math import prod
 from nbcompile.compiler.fuse.alignment import place_of
 from nbcompile.compiler.fuse.cost import bytes_saved, evaluations, is_expensive, operations
 from nbcompile.compiler.fuse.limits import Limits
-from nbcompile.compiler.loop_ir.expr import Expr, Guarded, Load, walk_index
+from nbcompile.compiler.loop_ir.expr import MOST_CUT, Expr, Guarded, Load, walk_index
 from nbcompile.compiler.loop_ir.fused import Binding, Group
 from nbcompile.compiler.loop_ir.index import IndexExpr
 from nbcompile.compiler.loop_ir.nodes import Loop, hint_product
 
 Place = tuple[IndexExpr, ...]
-MOST_CUT = 9
-"""Places of a padded tensor that one loop reads: of more, the loop is not cut where some of them are outside
-of it, and asks at each point."""
 NEARLY_ONCE = 1.1
 """A window's overlap at the edge of a tensor is no second time."""
 

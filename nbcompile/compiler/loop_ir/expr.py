@@ -255,6 +255,10 @@ class Guarded(Expr):
         return f"({self.inside} if {tests} else {self.outside})"
 
 
+MOST_CUT = 9
+"""Places of a padded tensor that one loop reads. Of more, C's loop is not cut where some of them are outside,
+and asks at each point: what is padded is laid out first, or gone over along one dimension at a time."""
+
 _INFIX = {
     "add": "+", "sub": "-", "mul": "*", "div": "/", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",
     "eq": "==", "ne": "!=", "and": "and", "or": "or", "bitand": "&", "bitor": "|", "bitxor": "^",

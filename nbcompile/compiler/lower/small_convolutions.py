@@ -6,25 +6,23 @@ loop, which is also one with what is around it."""
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
-from nbcompile.compiler.loop_ir.expr import HALF, Expr
-from nbcompile.compiler.loop_ir.index import ONE, ZERO, IndexExpr, index
+from nbcompile.compiler.loop_ir.expr import HALF, MOST_CUT, Expr
+from nbcompile.compiler.loop_ir.index import ONE, ZERO, Axis, IndexExpr, index
 from nbcompile.compiler.loop_ir.nodes import View
 from nbcompile.compiler.lower.builder import Builder, at
-from nbcompile.compiler.lower.operators.pooling import Windows, guarded
+from nbcompile.compiler.lower.operators.pooling import Windows, bounds, guarded
 from nbcompile.compiler.small_filters import MOST_RESULTS, MOST_TERMS, is_small
 
 convolution = torch.ops.aten.convolution.default
 convolution_backward = torch.ops.aten.convolution_backward.default
-MOST_GUARDED = 9
-"""Of a larger window the image is laid out with its padding first: a loop that is cut where some of so many
-places are outside of it has too many pieces."""
 
 
 def small_convolution(b: Builder, target: Any, args: Sequence[Any], kwargs: Any) -> View | None:
@@ -36,23 +34,16 @@ def small_convolution(b: Builder, target: Any, args: Sequence[Any], kwargs: Any)
     images, sizes = ([extent.constant for extent in each.shape] for each in (x, weight))
     if not is_small(images, sizes, groups, transposed) or _innermost(x):
         return None
-    rank, window = len(sizes) - 2, [size or 0 for size in sizes[2:]]
-    if any(padding) and math.prod(sizes[1:]) > MOST_GUARDED:
-        x, padding = _padded(b, x, (padding * rank)[:rank]), [0]
-    windows = Windows.of(b, x, b.result_shape(), rank, window, stride, padding, dilation)
     channels, of_a_group = sizes[1] or 0, (sizes[0] or 0) // groups
+    windows, x = _windows(b, x, weight, stride, padding, dilation, channels)
 
     def body(image: IndexExpr, result: IndexExpr, *place: IndexExpr) -> Expr:
-        first = result if of_a_group == 1 else result // index(of_a_group)
-        terms = []
-        for channel in range(channels):
-            of = first * channels + channel if groups > 1 else index(channel)
-            for number, (source, inside) in enumerate(windows.members(place, MOST_TERMS)):
-                offsets = [index(n) for n in _unravelled(number, window)]
-                term = b.element(x, (image, of, *source))
-                scale = b.element(weight, (result, index(channel), *offsets))
-                terms.append(guarded(inside, functools.partial(operator.mul, term, scale), 0.0))
-        total = functools.reduce(operator.add, terms)
+        first = ZERO if groups == 1 else (result // index(of_a_group)) * channels
+
+        def scale(channel: int, offsets: Sequence[int]) -> Expr:
+            return b.element(weight, (result, index(channel), *map(index, offsets)))
+
+        total = _summed(b, x, windows, image, [first + n for n in range(channels)], place, scale)
         return total + b.element(bias, (result,)) if bias is not None else total
 
     return b.generate(b.result_shape(), b.result_dtype(), body)
@@ -89,26 +80,45 @@ def _of_image(
     b: Builder, grad: View, weight: View, around: Sequence[int], dilation: Sequence[int], groups: int
 ) -> View:
     outer, inner, *window = [extent.constant or 0 for extent in weight.shape]
-    rank, shape = len(window), b.result_shape(0)
-    if any(around) and outer // groups * math.prod(window) > MOST_GUARDED:
-        grad, around = _padded(b, grad, around), [0]
-    windows = Windows.of(b, grad, shape, rank, window, 1, around, dilation)
+    of_a_group = outer // groups
+    windows, grad = _windows(b, grad, weight, 1, around, dilation, of_a_group)
 
     def body(image: IndexExpr, channel: IndexExpr, *place: IndexExpr) -> Expr:
         group = ZERO if groups == 1 else channel // index(inner)
-        terms = []
-        for result in range(outer // groups):
-            of = group * (outer // groups) + result
-            for number, (source, inside) in enumerate(windows.members(place, MOST_TERMS)):
-                offsets = (
-                    index(size - 1 - n) for n, size in zip(_unravelled(number, window), window, strict=True)
-                )
-                term = b.element(grad, (image, of, *source))
-                scale = b.element(weight, (of, channel - group * inner, *offsets))
-                terms.append(guarded(inside, functools.partial(operator.mul, term, scale), 0.0))
-        return functools.reduce(operator.add, terms)
+        results = [group * of_a_group + n for n in range(of_a_group)]
 
-    return b.generate(shape, b.result_dtype(0), body, output=0)
+        def scale(n: int, offsets: Sequence[int]) -> Expr:
+            turned = (index(size - 1 - offset) for size, offset in zip(window, offsets, strict=True))
+            return b.element(weight, (results[n], channel - group * inner, *turned))
+
+        return _summed(b, grad, windows, image, results, place, scale)
+
+    return b.generate(b.result_shape(0), b.result_dtype(0), body, output=0)
+
+
+def _windows(
+    b: Builder, x: View, weight: View, stride: Any, padding: Sequence[int], dilation: Any, channels: int
+) -> tuple[Windows, View]:
+    """The windows that each result is made of ``channels`` of, and what they are over: ``x`` with its padding
+    laid out, where they are many."""
+    window = [extent.constant or 0 for extent in weight.shape[2:]]
+    if any(padding) and channels * math.prod(window) > MOST_CUT:
+        x, padding = _padded(b, x, (list(padding) * len(window))[: len(window)]), [0]
+    return Windows.of(b, x, b.result_shape(), len(window), window, stride, padding, dilation), x
+
+
+def _summed(
+    b: Builder, x: View, windows: Windows, image: IndexExpr, channels: Sequence[IndexExpr],
+    place: tuple[IndexExpr, ...], scale: Callable[[int, Sequence[int]], Expr],
+) -> Expr:  # fmt: skip
+    """The sum of what the window at ``place`` has of ``channels``, each times its ``scale``."""
+    terms = []
+    for n, channel in enumerate(channels):
+        offsets = itertools.product(*map(range, windows.kernel))
+        for (source, inside), offset in zip(windows.members(place, MOST_TERMS), offsets, strict=True):
+            term = b.element(x, (image, channel, *source))
+            terms.append(guarded(inside, functools.partial(operator.mul, term, scale(n, offset)), 0.0))
+    return functools.reduce(operator.add, terms)
 
 
 def _of_weight(
@@ -122,18 +132,20 @@ def _of_weight(
     offsets, image, places = where[:rank], where[rank], where[rank + 1 :]
     group = ZERO if groups == 1 else result // (shape[0] // index(groups))
     source = (place + offset * step for place, offset, step in zip(places, offsets, dilation, strict=True))
-    body = b.element(grad, (image, result, *places)) * b.element(
-        x, (image, group * shape[1] + channel, *source)
-    )
-    total = b.total(axes[: rank + 2], axes[rank + 2 :], body)
-    return b.copy(total, x.dtype) if x.dtype in HALF else total
+    read = b.element(x, (image, group * shape[1] + channel, *source))
+    return _total(b, axes, rank + 2, b.element(grad, (image, result, *places)) * read, x.dtype)
 
 
 def _of_bias(b: Builder, grad: View) -> View:
     axes = b.axes((grad.shape[1], grad.shape[0], *grad.shape[2:]))
     result, image, *places = at(axes)
-    total = b.total(axes[:1], axes[1:], b.element(grad, (image, result, *places)))
-    return b.copy(total, grad.dtype) if grad.dtype in HALF else total
+    return _total(b, axes, 1, b.element(grad, (image, result, *places)), grad.dtype)
+
+
+def _total(b: Builder, axes: Sequence[Axis], kept: int, body: Expr, dtype: torch.dtype) -> View:
+    """The sum of ``body`` over all axes but the first ``kept``."""
+    total = b.total(axes[:kept], axes[kept:], body)
+    return b.copy(total, dtype) if dtype in HALF else total
 
 
 def _innermost(x: View) -> bool:
@@ -149,16 +161,6 @@ def _padded(b: Builder, x: View, padding: Sequence[int]) -> View:
 
     def body(image: IndexExpr, channel: IndexExpr, *place: IndexExpr) -> Expr:
         source = tuple(each - more for each, more in zip(place, padding, strict=True))
-        bounds = tuple((each, index(0), extent) for each, extent in zip(source, inner, strict=True))
-        return guarded(bounds, lambda: b.element(x, (image, channel, *source)), 0.0)
+        return guarded(bounds(source, inner), lambda: b.element(x, (image, channel, *source)), 0.0)
 
     return b.generate(shape, x.dtype, body, name="padded")
-
-
-def _unravelled(number: int, shape: Sequence[int]) -> list[int]:
-    """The place of element ``number`` of a window, in row-major order."""
-    places = []
-    for size in reversed(shape):
-        number, place = divmod(number, size)
-        places.append(place)
-    return places[::-1]

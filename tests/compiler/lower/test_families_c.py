@@ -55,9 +55,8 @@ def test_views_make_no_loops_and_stay_strided(entry, sample):
     if "reshape.default" in str(entry.target):
         pytest.skip("reshape copies where no view can show the result")
     program = check_sample(entry, sample)
-    if "view.dtype" in str(entry.target) and program.statements:
-        pytest.skip("the bits of another type are computed")
-    assert program.statements == ()
+    computed = [item for item in program.statements if "bitcast" not in str(getattr(item, "body", ""))]
+    assert computed == [], "but for the bits of another type"
 
 
 @pytest.mark.parametrize(

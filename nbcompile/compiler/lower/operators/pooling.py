@@ -15,7 +15,16 @@ from typing import Any
 
 import torch
 
-from nbcompile.compiler.loop_ir.expr import Expr, Guarded, Number, compute_dtype, constant, index_value, op
+from nbcompile.compiler.loop_ir.expr import (
+    MOST_CUT,
+    Expr,
+    Guarded,
+    Number,
+    compute_dtype,
+    constant,
+    index_value,
+    op,
+)
 from nbcompile.compiler.loop_ir.index import ZERO, IndexExpr, at_least, index, within
 from nbcompile.compiler.loop_ir.nodes import View
 from nbcompile.compiler.lower.builder import Builder
@@ -28,9 +37,6 @@ aten = torch.ops.aten
 
 MOST_UNROLLED = 27
 """Windows of up to so many elements (3 by 3 by 3) are written out in one expression."""
-
-MOST_AT_ONCE = 9
-"""Of windows that overlap: see ``MOST_CUT`` in ``fuse/recompute.py``."""
 
 Places = tuple[IndexExpr, ...]
 Bound = tuple[IndexExpr, IndexExpr, IndexExpr]
@@ -135,7 +141,7 @@ def pooled(
     large ones that overlap along one dimension after the other, the innermost first."""
     rank, size = len(windows.kernel), math.prod(windows.kernel)
     overlap = any(k > s for k, s in zip(windows.kernel, windows.stride, strict=True))
-    if b.options.chip.is_gpu or size <= (MOST_AT_ONCE if overlap else MOST_UNROLLED):
+    if b.options.chip.is_gpu or size <= (MOST_CUT if overlap else MOST_UNROLLED):
         return fold(x, windows, tuple(shape), True)
     out = list(x.shape)
     for dim in reversed(range(rank)):
