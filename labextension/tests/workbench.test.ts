@@ -154,6 +154,11 @@ test('panes are taken out one at a time, and borders stay within bounds', () => 
   expect([layout.howIs('graph'), layout.howIs('code')]).toEqual([null, 'beside']);
   layout.lift('code', 'beside');
   expect(layout.lifted.value).toBeNull();
+  const away = {} as Window;
+  layout.detach('all', away);
+  expect([layout.howIs('all'), layout.windowOf('all'), layout.windowOf('code')]).toEqual(['window', away, null]);
+  layout.restore();
+  expect(layout.windowOf('all')).toBeNull();
   layout.setSplit(-3);
   layout.setHeight(1);
   expect([layout.split.value, layout.height.value]).toEqual([0.15, LOWEST]);

@@ -175,6 +175,24 @@ def test_the_explorer_beside_follows_the_active_cell(
 
 
 @pytest.mark.nightly
+def test_a_window_of_its_own_lights_the_notebooks_cell(
+    lab: Server, page: Page, compiled: list[nbformat.NotebookNode]
+) -> None:
+    opened(lab, page, compiled)
+    shown = cell(page, 1).locator(".nbc")
+    if shown.get_by_role("button", name="Graph and kernels").count():
+        shown.get_by_role("button", name="Graph and kernels").click()
+    with page.expect_popup() as opening:
+        shown.get_by_role("button", name="Open the explorer in a window of its own").click()
+    away = opening.value
+    explorer_line(away.locator(".nbc"), 4).locator(".nbc-source").hover()
+    expect(editor_line(page, 1, 4)).to_have_class(LIT_LINE)
+    # What the notebook's own theme gives, the window has too.
+    family = "e => getComputedStyle(e).fontFamily"
+    assert away.locator(".nbc").evaluate(family) == cell(page, 2).locator(".nbc").first.evaluate(family)
+
+
+@pytest.mark.nightly
 def test_commands_completion_and_highlighting(lab: Server, page: Page) -> None:
     # nbcompile is not loaded, but told already to take no times: that would be most of this test.
     setup = f"{SETUP}\nget_ipython().config.NbCompile.bench = False"

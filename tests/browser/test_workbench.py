@@ -291,3 +291,44 @@ def test_axe_finds_nothing_serious(name: str, disk: OnDisk) -> None:
     if tools.count():
         tools.click()
         assert serious(page, ".nbc-lifted") == []
+
+
+@pytest.mark.parametrize("name", soon(["the graph"], PANES))
+def test_a_pane_in_a_window_of_its_own_stays_linked(name: str, page: Page, tmp_path: Path) -> None:
+    opened(OnDisk(page, tmp_path), real_modules())
+    with page.expect_popup() as opening:
+        page.get_by_role("button", name=f"Open {name} in a window of its own").click()
+    away = opening.value
+    errors: list[str] = []
+    away.on("pageerror", lambda error: errors.append(str(error)))
+    expect(page.locator(".nbc-empty", has_text=f"In a window of its own: {name}")).to_be_visible()
+    if name == "the graph":
+        away.locator(f"{BOX}[data-ref$='k0']").first.hover()
+        expect(page.locator(".nbc-cell .nbc-lit").first).to_be_visible()
+    elif name == "the code":
+        page.locator(".nbc-cell .nbc-chip", has_text="k7").first.click()
+        expect(away.locator(".cm-editor")).to_contain_text("k7_")
+    elif name == "the explorer":
+        away.locator(".nbc-cell .nbc-chip", has_text="k7").first.click()
+        expect(away.locator(".nbc-pane-code")).to_contain_text("k7_")
+        expect(page.locator(".nbc-pane-code")).to_have_count(0)
+    else:
+        away.get_by_role("tab", name="Capture").click()
+        expect(away.get_by_role("tabpanel", name="capture")).to_be_visible()
+    assert serious(away) == []
+    away.get_by_role("button", name=f"Put {name} back").click()
+    expect(page.locator(".nbc-pane-graph .nbc-graph-picture")).to_be_visible()
+    assert away.is_closed()
+    with page.expect_popup() as opening:
+        page.get_by_role("button", name=f"Open {name} in a window of its own").click()
+    opening.value.close(run_before_unload=True)
+    expect(page.locator(".nbc-empty", has_text="In a window of its own")).to_have_count(0)
+    assert not errors
+
+
+def test_where_no_window_opens_it_is_said(page: Page, tmp_path: Path) -> None:
+    page.add_init_script("window.open = () => null")
+    opened(OnDisk(page, tmp_path), real_modules())
+    page.get_by_role("button", name="Open the graph in a window of its own").click()
+    expect(page.locator(".nbc-pane-graph")).to_contain_text("allow pop-ups for this page")
+    expect(page.locator(".nbc-graph-picture")).to_be_visible()

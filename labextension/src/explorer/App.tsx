@@ -8,6 +8,7 @@ import { FusionPane } from './FusionPane';
 import { GraphPane } from './GraphPane';
 import { GuardsPane } from './GuardsPane';
 import { Border } from './Border';
+import { Away, Detached } from './Detached';
 import { Head } from './Head';
 import { Pane, PaneTools, useLift } from './Pane';
 import { PlayBar } from './PlayBar';
@@ -31,24 +32,41 @@ const PANELS: Record<Panel, (props: { state: State }) => preact.ComponentChild> 
 
 /** The whole explorer of one record: the answer first, and all else one click further. */
 export function App({ state }: { state: State }) {
-  const open = state.open.value;
   const place = useRef<HTMLDivElement>(null);
   const how = useLift(state, 'all', place);
+  const away = state.layout.windowOf('all');
   const look = how ? `nbc-lifted nbc-lifted-${how}` : '';
   const style = how === 'beside' ? { '--nbc-side': `${100 * state.layout.side.value}vw` } : {};
   const escape = (): void => (how ? state.layout.restore() : state.pin(null));
+  if (away) {
+    return (
+      <>
+        <Away state={state} name="the explorer" />
+        <Detached state={state} away={away} label="explorer" className="nbc-app"><Whole state={state} /></Detached>
+      </>
+    );
+  }
   return (
     <>
       <div ref={place} class={`nbc-app ${look}`} style={style} onKeyDown={(event) => event.key === 'Escape' && escape()} onClick={() => state.pin(null)}>
         {how === 'beside' && <Border state={state} border="side" />}
-        <Head state={state} />
-        <Answer state={state} />
-        <PlayBar state={state} />
-        {open && <Workbench state={state} />}
-        {(open || !isBare(state)) && <Drawer state={state} />}
-        <Announcer state={state} />
+        <Whole state={state} />
       </div>
       {how === 'beside' && <InItsPlace state={state} />}
+    </>
+  );
+}
+
+function Whole({ state }: { state: State }) {
+  const open = state.open.value;
+  return (
+    <>
+      <Head state={state} />
+      <Answer state={state} />
+      <PlayBar state={state} />
+      {open && <Workbench state={state} />}
+      {(open || !isBare(state)) && <Drawer state={state} />}
+      <Announcer state={state} />
     </>
   );
 }
@@ -67,7 +85,8 @@ function InItsPlace({ state }: { state: State }) {
 function Workbench({ state }: { state: State }) {
   const { layout } = state;
   const { split, height } = layout;
-  const gone = layout.lifted.value?.pane;
+  const lifted = layout.lifted.value;
+  const gone = lifted ? `nbc-without-${lifted.pane} ${lifted.away ? 'nbc-away' : ''}` : '';
   const style = {
     '--nbc-left': `${split.value}fr`, '--nbc-right': `${1 - split.value}fr`,
     ...(height.value === null ? {} : { '--nbc-height': `${height.value}px` }),
@@ -78,7 +97,7 @@ function Workbench({ state }: { state: State }) {
         <Strip state={state} />
         <PaneTools state={state} pane="all" />
       </div>
-      <div class={`nbc-panes ${state.wide.value ? 'nbc-wide' : ''} ${gone ? `nbc-without-${gone}` : ''}`} style={style}>
+      <div class={`nbc-panes ${state.wide.value ? 'nbc-wide' : ''} ${gone}`} style={style}>
         <Pane state={state} pane="graph" className="nbc-pane nbc-pane-graph" label="graph">
           <GraphPane state={state} />
         </Pane>

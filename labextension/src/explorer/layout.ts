@@ -3,8 +3,8 @@ import { signal } from '@preact/signals';
 
 export type PaneId = 'graph' | 'code' | 'details' | 'all';
 
-/** Over the whole window, or at its right side with the page still in sight. */
-export type Lift = 'maximised' | 'beside';
+/** Over the whole window, at its right side with the page still in sight, or in a window of its own. */
+export type Lift = 'maximised' | 'beside' | 'window';
 
 /** What a border lies between: graph and code; both and the details; the page and what stands beside it. */
 export type BorderId = 'panes' | 'height' | 'side';
@@ -14,8 +14,15 @@ const LEAST = 0.15;
 export const LOWEST = 160;
 const TALLEST = 2400;
 
+/** What is out of its place; `away`: the window of its own that it stands in. */
+export interface Lifted {
+  pane: PaneId;
+  how: Lift;
+  away?: Window;
+}
+
 export class Layout {
-  readonly lifted = signal<{ pane: PaneId; how: Lift } | null>(null);
+  readonly lifted = signal<Lifted | null>(null);
   /** The graph's part of the width that it shares with the code. */
   readonly split = signal(0.5);
   /** Pixels; `null`: as the style has it. Of the graph where it stands above the code, of both where not. */
@@ -28,9 +35,20 @@ export class Layout {
     return lifted?.pane === pane ? lifted.how : null;
   }
 
+  /** The window that a pane stands in, where that is one of its own. */
+  windowOf(pane: PaneId): Window | null {
+    const lifted = this.lifted.value;
+    return lifted?.pane === pane ? lifted.away ?? null : null;
+  }
+
   /** Takes a pane out of its place; once more puts it back. */
-  lift(pane: PaneId, how: Lift): void {
+  lift(pane: PaneId, how: Exclude<Lift, 'window'>): void {
     this.lifted.value = this.howIs(pane) === how ? null : { pane, how };
+  }
+
+  /** Gives a pane a window that was opened for it. */
+  detach(pane: PaneId, away: Window): void {
+    this.lifted.value = { pane, how: 'window', away };
   }
 
   restore(): void {

@@ -7,6 +7,7 @@ const PATHS = {
   maximise: 'M9.5 2.5h4v4M13.5 2.5 9 7M6.5 13.5h-4v-4M2.5 13.5 7 9',
   restore: 'M13.5 6.5h-4v-4M9.5 6.5l4-4M2.5 9.5h4v4M6.5 9.5l-4 4',
   beside: 'M2.5 2.5h11v11h-11zM8.5 2.5v11M10.5 6h1M10.5 8.5h1',
+  window: 'M7 2.5H2.5v11h11V9M9 2.5h4.5V7M13.5 2.5 8 8',
   edit: 'M3 13l.7-3L11 2.7 13.3 5 6 12.3zM9.5 4.2l2.3 2.3',
 } as const;
 export type Icon = keyof typeof PATHS;

@@ -51,7 +51,8 @@ export class CanvasPainter implements Painter {
   }
 
   private later(): void {
-    this.waiting ||= requestAnimationFrame(() => {
+    // Of the window that it stands in: the page's own may be hidden behind that.
+    this.waiting ||= (this.element.ownerDocument.defaultView ?? window).requestAnimationFrame(() => {
       this.waiting = 0;
       this.paint();
     });
@@ -69,7 +70,7 @@ export class CanvasPainter implements Painter {
     const { pen, picture, element } = this;
     if (!pen || !picture) return;
     const { x, y, scale } = this.view;
-    const dots = window.devicePixelRatio || 1;
+    const dots = this.element.ownerDocument.defaultView?.devicePixelRatio || 1;
     const [width, height] = [element.clientWidth, element.clientHeight];
     const [across, down] = [Math.round(width * dots), Math.round(height * dots)];
     if (element.width !== across) element.width = across;
