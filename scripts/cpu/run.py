@@ -1,7 +1,7 @@
 """nbcompile beside Inductor and eager on programs that nobody tuned for (programs.py, snippets.py, users/,
-strangers/, newcomers/, nets.py).
+strangers/, newcomers/, guests/, nets.py).
 
-    python scripts/cpu/run.py [--snippets | --users | --strangers | --newcomers | --nets] [--half 0]
+    python scripts/cpu/run.py [--snippets | --users | --strangers | --newcomers | --guests | --nets] [--half 0]
                               [--only NAME ...] [--json FILE] [--autotune] [--wrapper]
 
 Contestants take turns, in another order each round: the one after a call that streams through memory finds
@@ -55,6 +55,7 @@ def contestants(arguments: argparse.Namespace, f: Callable[..., Any]) -> dict[st
 
 def corpus(arguments: argparse.Namespace) -> ModuleType:
     """The module that has the programs asked for: their names in ``PROGRAMS``, and ``build``."""
+    import guests
     import nets
     import newcomers
     import snippets
@@ -67,6 +68,7 @@ def corpus(arguments: argparse.Namespace) -> ModuleType:
         "users": users,
         "strangers": strangers,
         "newcomers": newcomers,
+        "guests": guests,
         "snippets": snippets,
         "nets": nets,
     }
@@ -183,6 +185,7 @@ def main() -> int:
     parser.add_argument("--users", action="store_true", help="programs of a stranger's instead (users/)")
     parser.add_argument("--strangers", action="store_true", help="or of another's (strangers/)")
     parser.add_argument("--newcomers", action="store_true", help="or of a third's (newcomers/)")
+    parser.add_argument("--guests", action="store_true", help="or of a fourth's (guests/)")
     parser.add_argument("--nets", action="store_true", help="or convolution nets (nets.py)")
     parser.add_argument("--budget", type=float, default=1.5, help="seconds of samples a program")
     parser.add_argument("--patience", type=float, default=120, help="seconds to a contestant's first results")

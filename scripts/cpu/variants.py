@@ -31,7 +31,7 @@ HERE = Path(__file__).resolve()
 sys.path.insert(0, str(HERE.parent))
 sys.path.insert(1, str(HERE.parents[2]))
 
-SETS = ("programs", "snippets", "users", "strangers", "newcomers", "nets")
+SETS = ("programs", "snippets", "users", "strangers", "newcomers", "guests", "nets")
 SPECIAL = (float("nan"), float("inf"), -float("inf"), -0.0, 0.0, 1e-42, 1e30, -1e-30)
 
 

@@ -43,7 +43,10 @@ def unsqueeze(d: Draw) -> str:
 def squeeze(d: Draw) -> str:
     x = d.pick(lambda x: 1 in x.shape)
     axis = x.shape.index(1)
-    return d.choice([f"{x}.squeeze({axis})", f"{x}.squeeze()", f"torch.squeeze({x}, ({axis},))"])
+    ones = {tuple(size == 1 for size in shape) for shape in x.shapes}
+    # as many dimensions at each call
+    whole = f"{x}.squeeze()" if len(ones) == 1 else f"{x}.squeeze({axis})"
+    return d.choice([f"{x}.squeeze({axis})", whole, f"torch.squeeze({x}, ({axis},))"])
 
 
 @view(2.0)
