@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import ast
-import copy
 
 from nbcompile.coach.source import Rewrite, Source, called, names
 from nbcompile.coach.values import as_tensor
+from nbcompile.syntax import copied
 
 _NOTE = "both sides are computed"
 
@@ -133,7 +133,7 @@ def _values(body: list[ast.stmt]) -> dict[str, ast.expr] | None:
             return None
         if not _pure(value):
             return None
-        found[target] = _Filled(found).visit(copy.deepcopy(value))
+        found[target] = _Filled(found).visit(copied(value))
     return found
 
 
@@ -142,7 +142,7 @@ class _Filled(ast.NodeTransformer):
         self.known = known
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
-        return copy.deepcopy(self.known.get(node.id, node))
+        return copied(self.known.get(node.id, node))
 
 
 def _pure(node: ast.expr) -> bool:

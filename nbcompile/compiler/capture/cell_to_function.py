@@ -22,7 +22,6 @@ treats every global number as a constant, so a loop counter recompiles at each s
 from __future__ import annotations
 
 import ast
-import copy
 import types
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -36,6 +35,7 @@ from nbcompile.compiler.capture.python_reasons import (
     quiet_reason,
 )
 from nbcompile.errors import CellError
+from nbcompile.syntax import copied
 
 SWITCHBOARD = "__nbcompile__"
 VALUE = "__value__{}"
@@ -166,7 +166,7 @@ def make_function(
     values = tuple(VALUE.format(s.id) for s in statements if s.shown and isinstance(s.node, ast.Expr))
     body: list[ast.stmt] = []
     for statement in statements:
-        node = copy.deepcopy(statement.node)
+        node = copied(statement.node)
         if statement.shown and isinstance(node, ast.Expr):
             target = ast.Name(VALUE.format(statement.id), ast.Store())
             node = ast.copy_location(ast.Assign([target], node.value), node)
@@ -235,7 +235,7 @@ class _Rewriter:
         for position, node in enumerate(body):
             last = top and position == len(body) - 1
             show = self._shows(node, last, shown)
-            original = copy.deepcopy(node)
+            original = copied(node)
             is_candidate = self._is_candidate(node, block)
             if is_candidate:
                 number = self.next_id
@@ -306,7 +306,7 @@ def _ask(node: ast.stmt, number: int, shown: bool) -> ast.stmt:
     if isinstance(node, ast.Expr):
         answer: ast.expr = ast.Constant(None)
         if shown:
-            values = ast.Attribute(copy.deepcopy(board), "values", ast.Load())
+            values = ast.Attribute(copied(board), "values", ast.Load())
             answer = ast.Subscript(values, ast.Constant(number), ast.Load())
         asked = ast.Expr(ast.IfExp(question, node.value, answer))
     else:

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import ast
 import builtins
-import copy
 import linecache
 import re
 from collections.abc import Callable
 
 from IPython.core.error import UsageError
+
+from nbcompile.syntax import copied
 
 MARK = "__nbcompile_cell__"
 _MAGIC = re.compile(r"%%compile(?=\s|$)(.*)", re.DOTALL)
@@ -66,7 +67,7 @@ class CellTransformer:
         if line is None:
             return tree
         del tree.body[0]
-        kept = copy.deepcopy(tree)
+        kept = copied(tree)
         try:
             return self.start(line, tree)
         except Exception as error:
