@@ -21,6 +21,7 @@ from nbcompile.compiler.capture.graph_record import (
 from nbcompile.compiler.capture.lost.default_device import write_default_device
 from nbcompile.compiler.capture.lost.dropout import off_is_its_input, with_repeated, without_repeated
 from nbcompile.compiler.capture.lost.out import copy_into_out
+from nbcompile.compiler.capture.lost.python_draws import told_as_they_come
 from nbcompile.compiler.linear_cross_entropy.rewrite import chunk_linear_cross_entropy
 from nbcompile.compiler.rare_collections import rare_collections
 from nbcompile.compiler.rewrite.attention import choose_attention
@@ -84,6 +85,7 @@ def make_backend(
     @rare_collections()
     def backend(module: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
         write_default_device(module)
+        example_inputs = told_as_they_come(module, example_inputs)
         lookup = look_up and look_up(module, example_inputs, options, recorder)
         graph = record_fx_graph(module, recorder, later=lookup is not None and not lookup.reason)
         if record_breaks:
