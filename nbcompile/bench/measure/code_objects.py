@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import sysconfig
 import types
 from collections.abc import Iterator
@@ -30,3 +31,9 @@ def is_users(file: str) -> bool:
     if path.suffix != ".py" or not path.is_absolute() or not path.is_file():
         return False
     return not file.startswith(INSTALLED) and not {"site-packages", "dist-packages"} & set(path.parts)
+
+
+def is_users_class(kind: type) -> bool:
+    """Whether a class is of the user's own: of a cell, or of a file that is."""
+    file = getattr(sys.modules.get(kind.__module__), "__file__", None) or ""
+    return kind.__module__ not in sys.builtin_module_names and not file.startswith(INSTALLED)

@@ -2,9 +2,9 @@
 
 A :class:`Snapshot` walks the Python objects reachable from its roots. For each *storage* (the memory
 that views and aliases share) it keeps one copy of the bytes; for each tensor its shape, gradient and
-flags; for each mutable container (dict, list, set, instance ``__dict__``, closure cell, global) a
-shallow copy. Restoring writes these back in place: a view stays a view, an optimizer still holds the
-very parameters it held. Bytes are written through the storage, so no autograd version moves.
+flags; for each mutable container (dict, list, set, instance ``__dict__``, class of the user's own, closure
+cell, global) a shallow copy. Restoring writes these back in place: a view stays a view, an optimizer still
+holds the very parameters it held. Bytes are written through the storage, so no autograd version moves.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 
-from nbcompile.bench.measure.code_objects import INSTALLED, is_users, names_in
+from nbcompile.bench.measure.code_objects import INSTALLED, is_users, is_users_class, names_in
 from nbcompile.bench.measure.interrupts import FinishFirst
 from nbcompile.bench.measure.room import Room
 from nbcompile.bench.measure.tensor_state import (
@@ -39,7 +39,7 @@ from nbcompile.bench.measure.tensor_state import (
 from nbcompile.errors import MeasureError
 
 _ATOMS = (
-    type(None), bool, int, float, complex, str, bytes, range, slice, type, types.ModuleType, types.CodeType,
+    type(None), bool, int, float, complex, str, bytes, range, slice, types.ModuleType, types.CodeType,
     types.BuiltinFunctionType, types.MethodWrapperType, property, torch.dtype, torch.device, torch.Size,
     torch.layout, torch.memory_format, weakref.ref,
 )  # fmt: skip
@@ -190,6 +190,8 @@ class Snapshot:
             self._save_by(lambda: bytes(value), lambda data: value.__setitem__(slice(None), data), _equal)
         elif isinstance(value, tuple | frozenset):
             yield from ((f"{name}[{i}]", item) for i, item in enumerate(value))
+        elif isinstance(value, type):
+            yield from self._visit_class(name, value)
         elif isinstance(value, types.FunctionType):
             yield from self._visit_function(name, value)
         elif isinstance(value, types.MethodType):
@@ -323,15 +325,25 @@ class Snapshot:
             return
         if isinstance(value, functools.partial):
             yield from ((f"{name}.{part}", getattr(value, part)) for part in ("func", "args", "keywords"))
-        if not _file_of(type(value)).startswith(INSTALLED):
-            # A method of the user's own class may read and write globals.
-            members = vars(type(value)).values()
-            yield from ((f"{name}.{m.__name__}", m) for m in members if isinstance(m, types.FunctionType))
+        yield type(value).__name__, type(value)
         yield from self._visit_attributes(name, value)
         for slot in _slots(type(value)):
             if hasattr(value, slot):
                 self._save_slot(value, slot)
                 yield f"{name}.{slot}", getattr(value, slot)
+
+    def _visit_class(self, name: str, kind: type) -> Iterator[tuple[str, Any]]:
+        """Of a class of the user's own, its attributes: a method may write them, or globals."""
+        if not is_users_class(kind) or kind.__module__.startswith((*_COMPILERS, *_SKIPPED_PACKAGES)):
+            return
+        for key in _members(kind):
+            yield f"{name}.{key}", getattr(vars(kind)[key], "__func__", vars(kind)[key])
+        self._save_by(
+            lambda: _members(kind),
+            lambda saved: _refill_class(kind, saved),
+            lambda one, two: one.keys() == two.keys() and all(one[key] is two[key] for key in one),
+        )
+        yield from ((base.__name__, base) for base in kind.__bases__)
 
     def _visit_attributes(self, name: str, value: Any) -> Iterator[tuple[str, Any]]:
         attributes = getattr(value, "__dict__", None)
@@ -442,8 +454,17 @@ def _refill_dict(target: dict[Any, Any], items: list[tuple[Any, Any]]) -> None:
         base.__setitem__(target, key, item)
 
 
-def _file_of(kind: type) -> str:
-    return getattr(sys.modules.get(kind.__module__), "__file__", None) or ""
+def _members(kind: type) -> dict[str, Any]:
+    return {key: value for key, value in vars(kind).items() if not key.startswith(("__", "_abc_"))}
+
+
+def _refill_class(target: type, members: dict[str, Any]) -> None:
+    now = _members(target)
+    for key in now.keys() - members.keys():
+        type.__delattr__(target, key)
+    for key, value in members.items():
+        if key not in now or now[key] is not value:
+            type.__setattr__(target, key, value)
 
 
 def _compiled_targets(value: Any) -> list[Any]:

@@ -8,6 +8,7 @@ import random
 import sys
 from collections import OrderedDict, deque
 from pathlib import Path
+from typing import ClassVar
 
 import numpy
 import pytest
@@ -296,3 +297,35 @@ def test_what_a_module_of_the_users_holds_is_put_back(
     assert module.calls == 1 and module.seen == [1] and module.total.sum() == 2 and module.new == 1
     before.restore()
     assert module.calls == 0 and module.seen == [] and module.total.sum() == 0 and not hasattr(module, "new")
+
+
+def test_attributes_of_the_users_classes_are_put_back() -> None:
+    class Base:
+        calls, last = 0, 0
+        seen: ClassVar[list[int]] = []
+
+    class Counted(Base, torch.nn.Module):
+        total = torch.zeros(2)
+
+        @classmethod
+        def count(cls) -> None:
+            Base.calls += 1
+            cls.last = 1
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.count()
+            Counted.seen.append(1)
+            Counted.total.add_(x)
+            return x
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        Base.calls += 10
+        return x
+
+    for roots, run in (({"model": Counted()}, Counted()), ({"program": program}, program)):
+        before = Snapshot(roots)
+        run(torch.ones(2))
+        assert before.changed()
+        before.restore()
+        assert Base.calls == 0 and Base.seen == [] and Counted.total.sum() == 0
+        assert "last" not in vars(Counted) and not before.changed()
