@@ -139,7 +139,8 @@ def clip_middle(text: str, width: int) -> str:
 
 
 def wrap(text: str, width: int, lines: int = 3) -> list[str]:
-    """``text`` broken at spaces into at most ``lines`` lines of at most ``width`` characters."""
+    """``text`` broken at spaces into at most ``lines`` lines of at most ``width`` characters, an ellipsis
+    where it was cut."""
     words = clip(text, width * lines).split(" ")
     out = [""]
     for word in words:
@@ -154,6 +155,8 @@ def wrap(text: str, width: int, lines: int = 3) -> list[str]:
             out.append(word)
         else:
             out[-1] += (" " if out[-1] else "") + word
+    if len(out) > lines:
+        out[lines - 1] = out[lines - 1][: width - 1].rstrip() + "…"
     return out[:lines]
 
 

@@ -218,9 +218,15 @@ class Recorder:
             self._parts[field].extend(rows)
 
     def drop_part(self, prefix: str) -> None:
-        """Forget what :meth:`part` would give: the compile of that graph failed half-way."""
+        """Forget what :meth:`part` would give: the compile of that graph failed half-way. Of one of Dynamo's
+        (``"g0"``) all is forgotten but the graph itself, as it was captured."""
+        captured = f"{prefix}.fx"
         for field in _CACHED:
-            self._parts[field] = [i for i in self._parts[field] if not _is_below(field, i, prefix)]
+            self._parts[field] = [
+                item
+                for item in self._parts[field]
+                if not _is_below(field, item, prefix) or getattr(item, "id", "") == captured
+            ]
 
     # -- the result ---------------------------------------------------------------------------
 

@@ -26,10 +26,10 @@ from nbcompile.view.reports.report import table_text
 
 COLUMNS = 100
 MARK = {
-    "fused": "+", "library": "=", "fallback": "!", "break": "x", "captured": "·", "compiled": "+",
+    "fused": "+", "library": "=", "fallback": "!", "break": "x", "captured": "·", "compiled": " ",
     "eager": "~", "python": " ", "unrun": " ", None: " ",
 }  # fmt: skip
-_LINES, _ROWS, _FEW = 40, 12, 5
+_LINES, _ROWS, _FEW = 400, 12, 5
 _SHORT = 12
 """Characters of a schedule's name that fit beside the kernel's figures; a longer one has its own line."""
 
@@ -38,7 +38,8 @@ def to_text(compilation: Compilation, show: Sequence[str] = (), pending: Pending
     """The record in brief, or the parts of it that ``show`` names. Every line fits in 100 columns."""
     links = Links(compilation)
     facts = fact.facts(compilation, links, pending)
-    out = [facts.verdict.text, *([facts.verdict.detail] if facts.verdict.detail else [])]
+    out = wrap(facts.verdict.text, COLUMNS, 2)
+    out += wrap(facts.verdict.detail, COLUMNS, 3) if facts.verdict.detail else []
     out += [f"  {pending.text}…"] if pending is not None else []
     out += wrap(f"{told}.", COLUMNS, 2) if (told := why(compilation, facts).text) else []
     out += wrap(f"{told}.", COLUMNS, 3) if (told := since_text(compilation)) else []
@@ -70,9 +71,9 @@ def _flow(parts: object, indent: str, glue: str = " · ") -> list[str]:
     return [line for line in lines if line.strip()]
 
 
-def _hung(head: str, text: str) -> list[str]:
-    """``head`` followed by ``text`` in at most three lines, later lines indented by four."""
-    first, *rest = wrap(f"{head}{text}", COLUMNS - 6, 3)
+def _hung(head: str, text: str, lines: int = 3) -> list[str]:
+    """``head`` followed by ``text``, later lines indented by four."""
+    first, *rest = wrap(f"{head}{text}", COLUMNS - 6, lines)
     return [f"  {first}", *(f"      {line}" for line in rest)]
 
 
@@ -95,7 +96,7 @@ def _breaks(compilation: Compilation) -> list[str]:
     for told in loop_of_recompiles(compilation):
         out += _hung("↻ ", told)
     for note in compilation.notes[:_ROWS]:
-        out += _hung("! ", note)
+        out += _hung("! ", note, 5)
     out += _more(len(compilation.notes) - _ROWS)
     return ["", *out] if out else []
 
@@ -112,6 +113,7 @@ def _cell(compilation: Compilation, facts: fact.Facts, links: Links) -> list[str
     eagerly = ", ~ ran eagerly" if any(row.fate == "eager" for row in rows) else ""
     signs = f"+ fused, = library call, ! fallback, x graph break{eagerly}; % of {facts.share_of}"
     out = ["", f"Your cell   ({signs})"]
+    said_at: dict[str, int] = {}
     for row in rows[:_LINES]:
         chips = ", ".join(c.label + (f" ×{c.count}" if c.count > 1 else "") for c in row.chips[:4])
         chips += f" +{len(row.chips) - 4}" if len(row.chips) > 4 else ""
@@ -120,7 +122,9 @@ def _cell(compilation: Compilation, facts: fact.Facts, links: Links) -> list[str
         said = chips or (row.why if len(row.why) <= 26 else "")
         out.append(f" {MARK[row.fate]} {row.number:>3}  {code:<58} {share}  {clip(said, 26)}".rstrip())
         if row.why and row.why != said:
-            out += [f"{' ' * 9}{part}" for part in wrap(f"↳ {row.why}", COLUMNS - 9, 3)]
+            first = said_at.setdefault(row.why, row.number)
+            why = row.why if first == row.number or len(row.why) < COLUMNS - 11 else f"as line {first}"
+            out += [f"{' ' * 9}{part}" for part in wrap(f"↳ {why}", COLUMNS - 9, 3)]
     return out + _more(len(rows) - _LINES, "lines")
 
 

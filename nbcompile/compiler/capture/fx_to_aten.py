@@ -459,11 +459,13 @@ def _give_up(recorder: Recorder, graph: str, error: Exception, aten: AtenGraph |
         lines = [span.line for spans in aten.spans.values() for span in spans if not span.file]
         line = min(lines, default=None)
     where = f"line {line}: " if line is not None else ""
-    text = error.message if isinstance(error, NbcompileError) else (str(error) or "no message")
-    reason = f"{type(error).__name__}: {text.strip().splitlines()[0]}"
-    advice = error.advice or "" if isinstance(error, NbcompileError) else ""
+    if isinstance(error, NbcompileError):
+        reason, advice = error.message.strip().splitlines()[0].rstrip("."), error.advice or ""
+    else:
+        text = str(error).strip() or "no message"
+        reason, advice = f"{type(error).__name__}: {text.splitlines()[0]}", ""
     recorder.leave_to_eager(graph, f"{what}: {reason}", advice)
-    recorder.add(f"{where}graph {graph} runs eagerly: {what}: {reason} {advice}".rstrip())
+    recorder.add(f"{where}graph {graph} runs eagerly: {what}: {reason}{f'. {advice}' if advice else ''}")
 
 
 def saved_names(forward: fx.GraphModule, outputs: int | None) -> tuple[str, ...]:

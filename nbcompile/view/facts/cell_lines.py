@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from nbcompile.record.compilation import Compilation, LineFate, Span
+from nbcompile.record.compilation import Compilation, Span
 from nbcompile.record.provenance import Links
 from nbcompile.view.facts.facts import Call, Fate, line_shares, short_op, stage_graphs, working
 
@@ -76,15 +76,12 @@ def cell_lines(compilation: Compilation, calls: tuple[Call, ...], links: Links) 
             fate = "captured"
         if number in statements and fate in (None, "captured"):
             told = statements[number]
-            fate, why = (fate if fate and told.fate == "compiled" else told.fate), _why(told)
+            fate = fate if fate and told.fate == "compiled" else told.fate
+            why = told.reason or ("nothing of it is computed" if fate == "compiled" else "")
         out.append(CellLine(number, text, fate, chips, min(1.0, shares.get(number, 0.0)), why))
     while out and not out[-1].text.strip():
         out.pop()
     return tuple(out)
-
-
-def _why(told: LineFate) -> str:
-    return told.reason or ("nothing of it is computed" if told.fate == "compiled" else "")
 
 
 def _chips(calls: list[Call]) -> tuple[Chip, ...]:
