@@ -118,11 +118,23 @@ def test_graphs_within_a_graph_have_their_own_lines(notebook: Notebook) -> None:
     ]
 
 
+def test_lines_of_a_graph_that_is_left_as_a_whole_ran_eagerly(notebook: Notebook) -> None:
+    notebook.fresh("a = torch.zeros(4, 4); b = a[1]")
+    notebook.run("%%compile --no-bench\nb += 1\na[2:] = 5\nc = a * 3\n")
+    record = notebook.records[-1]
+    assert [line.fate for line in record.lines] == ["eager"] * 3
+    assert [graph.stage for graph in record.graphs] == ["fx"]
+    text = to_text(record)
+    assert text.count("for in the wrong place") == 1 and "↳ as line 2" in text
+    assert "wrong place. Pass the tensor" in " ".join(text.split())
+    assert "nothing of it is computed" not in text
+
+
 @pytest.mark.usefixtures("no_compiler")
 def test_the_headline_says_that_nothing_was_compiled(notebook: Notebook) -> None:
     """Without a C compiler there is nothing to say of how long it took to compile."""
     record = recorded(notebook, "", "y = x * 2")
-    assert verdict(record).text.startswith("ran eager: our compiler could not compile it: ToolchainError")
+    assert verdict(record).text.startswith("ran eager: our compiler could not compile it: NBCOMPILE_CC=")
     assert verdict(record).tone == "bad"
 
 

@@ -25,7 +25,7 @@ import ast
 import types
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from nbcompile.compiler.capture.python_reasons import (
     expression_reason,
@@ -33,6 +33,7 @@ from nbcompile.compiler.capture.python_reasons import (
     is_step,
     python_reason,
     quiet_reason,
+    receiver_reads,
 )
 from nbcompile.errors import CellError
 from nbcompile.syntax import copied
@@ -235,6 +236,11 @@ class _Rewriter:
         for position, node in enumerate(body):
             last = top and position == len(body) - 1
             show = self._shows(node, last, shown)
+            if (call := receiver_reads(node)) is not None:
+                pending.append(self._receiver(node, call, block, in_loop))
+                self._close(pending)
+                out.append(node)
+                continue
             original = copied(node)
             is_candidate = self._is_candidate(node, block)
             if is_candidate:
@@ -249,6 +255,17 @@ class _Rewriter:
             out.append(_ask(node, number, show))
         self._close(pending)
         return out
+
+    def _receiver(self, node: ast.stmt, call: ast.Call, block: int, in_loop: bool) -> CellStatement:
+        """Of ``loss_of(x).backward()``, ``loss_of(x)`` as a statement of its own; the rest stays Python's."""
+        assert isinstance(call.func, ast.Attribute)
+        number = self.next_id
+        self.next_id += 1
+        computed = ast.copy_location(ast.Expr(copied(call.func.value)), call.func.value)
+        reason = python_reason(node) or quiet_reason(node)
+        self.python.append(PythonStatement(node.lineno, reason, block, end_line=head_end(node)))
+        call.func.value = _placed(_asked(call.func.value, number, shown=True), call.func.value)
+        return CellStatement(number, computed, number, block, in_loop, True)
 
     def _close(self, pending: list[CellStatement]) -> None:
         for start, statement in enumerate(pending):
@@ -298,19 +315,29 @@ class _Rewriter:
             setattr(owner, name, self.block(getattr(owner, name), in_loop=loop, shown=shown))
 
 
+def _asked(value: ast.expr, number: int, shown: bool) -> ast.expr:
+    """``value`` behind a question to the switchboard; where it is ``shown``, what was computed instead."""
+    board = ast.Name(SWITCHBOARD, ast.Load())
+    answer: ast.expr = ast.Constant(None)
+    if shown:
+        values = ast.Attribute(ast.Name(SWITCHBOARD, ast.Load()), "values", ast.Load())
+        answer = ast.Subscript(values, ast.Constant(number), ast.Load())
+    return ast.IfExp(ast.Subscript(board, ast.Constant(number), ast.Load()), value, answer)
+
+
 def _ask(node: ast.stmt, number: int, shown: bool) -> ast.stmt:
     """``node`` behind a question to the switchboard. An expression stays one, so it is displayed."""
-    board = ast.Name(SWITCHBOARD, ast.Load())
-    question = ast.Subscript(board, ast.Constant(number), ast.Load())
-    asked: ast.stmt
     if isinstance(node, ast.Expr):
-        answer: ast.expr = ast.Constant(None)
-        if shown:
-            values = ast.Attribute(copied(board), "values", ast.Load())
-            answer = ast.Subscript(values, ast.Constant(number), ast.Load())
-        asked = ast.Expr(ast.IfExp(question, node.value, answer))
-    else:
-        asked = ast.If(question, [node], [])
+        return _placed(ast.Expr(_asked(node.value, number, shown)), node)
+    board = ast.Name(SWITCHBOARD, ast.Load())
+    return _placed(ast.If(ast.Subscript(board, ast.Constant(number), ast.Load()), [node], []), node)
+
+
+Placed = TypeVar("Placed", bound=ast.AST)
+
+
+def _placed(asked: Placed, node: ast.stmt | ast.expr) -> Placed:
+    """What has no place yet stands where ``node`` begins."""
     place = ast.copy_location(ast.Pass(), node)
     place.end_lineno, place.end_col_offset = node.lineno, node.col_offset
     for part in ast.walk(asked):

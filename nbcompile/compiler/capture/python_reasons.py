@@ -16,6 +16,8 @@ _PYTHON_METHODS = {
         "changes a module's or tensor's settings",
     ),
 }
+_ASKING = ("backward", "item", "tolist", "numpy")
+_HANDING_ON = frozenset("detach cpu to float double clone contiguous squeeze view reshape flatten".split())
 _PYTHON_NAMES = frozenset(
     "print input open exec eval compile locals globals vars dir display get_ipython breakpoint help exit "
     "quit delattr setattr id hash __import__ iter next".split()
@@ -52,6 +54,29 @@ def is_step(node: ast.stmt) -> bool:
         and call.func.attr == "step"
         and not (call.args or call.keywords)
     )
+
+
+def receiver_reads(node: ast.stmt) -> ast.Call | None:
+    """The call of ``loss_of(x).backward()`` or ``n = (p == y).sum().item()``: a statement that only asks
+    a tensor's value, or its gradients, of an expression that may be compiled. None for any other."""
+    call = node.value if isinstance(node, ast.Expr | ast.Assign | ast.AugAssign) else None
+    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute):
+        return None
+    if isinstance(node, ast.AugAssign) and not isinstance(node.target, ast.Name):
+        return None  # a place that is looked up before the value is computed
+    if call.func.attr not in _ASKING or not isinstance(call.func.value, ast.Call | ast.BinOp | ast.UnaryOp):
+        return None
+    worth = _computes(call.func.value) and expression_reason(call.func.value) is None
+    return call if worth else None
+
+
+def _computes(node: ast.expr) -> bool:
+    """Whether there is more in it than a tensor that is handed on."""
+    while (
+        isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _HANDING_ON
+    ):
+        node = node.func.value
+    return not isinstance(node, ast.Name | ast.Attribute | ast.Subscript)
 
 
 def python_reason(node: ast.stmt) -> str | None:

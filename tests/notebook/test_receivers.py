@@ -1,0 +1,57 @@
+"""A line that asks a tensor's value, or its gradients, of an expression: the expression is compiled, the
+question is Python's, and all is as without the magic."""
+
+from __future__ import annotations
+
+import ast
+
+import pytest
+
+from nbcompile.compiler.capture.python_reasons import receiver_reads
+from tests.notebook.conftest import Notebook, near
+from tests.notebook.test_fates import rows
+
+SETUP = """
+import torch.nn.functional as F
+net, other = torch.nn.Linear(4, 3), torch.nn.Linear(4, 3)
+x, y = torch.randn(8, 4), torch.randint(0, 3, (8,))
+"""
+BODIES = {
+    "backward": "F.cross_entropy(net(x), y).backward()\ng = net.weight.grad.clone()",
+    "backward twice": "loss = net(x).sum()\n(loss * 2).backward(retain_graph=True)\n(loss * 3).backward()",
+    "item": "right = (net(x).argmax(1) == y).float().mean().item()\nright",
+    "added": "total = 1.0\nfor i in range(3):\n    total += (x * i).sum().item()\ntotal",
+    "a list": "a = (x * 2).sum(0).tolist()\nb = torch.sort(x[0]).values.numpy()\n(a, b.shape)",
+    "in a branch": "if x.shape[0] > 3:\n    n = (x > 0).sum().item()\nelse:\n    n = (x < 0).sum().item()\nn",
+    "a gradient given": "net(x).backward(torch.ones(8, 3))\ng = net.weight.grad.sum()",
+    "draws": "torch.manual_seed(3)\nn = (torch.rand(4) + x[0]).sum().item()\nm = torch.rand(2)",
+    "raises": "a = x + 1\n(x @ x).backward()\nb = a + 1",
+    "raises after": "a = x + 1\nn = (a * 2).item()\nb = a + 1",
+    "training": "for _ in range(2):\n    net.zero_grad()\n    (net(x).logsumexp(1).mean() - 1).backward()\n"
+    "    with torch.no_grad():\n        for p in net.parameters():\n            p -= 0.1 * p.grad",
+}
+
+
+@pytest.mark.parametrize("body", BODIES.values(), ids=BODIES)
+def test_the_cell_does_what_it_does_without_the_magic(body: str, notebook: Notebook) -> None:
+    plain, compiled = notebook.both(SETUP, body, "--no-bench")
+    assert near(compiled.facts()) == near(plain.facts())
+
+
+def test_the_line_is_told_its_kernels(notebook: Notebook) -> None:
+    found = rows(notebook, "w = torch.ones(x.shape, requires_grad=True)\n(w * x).sin().sum().backward()")
+    assert {chip.fate for chip in found[3].chips} == {"fused"} and found[3].fate == "fused"
+    assert any("bw" in chip.label for chip in found[3].chips), "and those of its gradient"
+    found = rows(notebook, "n = (x * 2).sum().item()")
+    assert found[2].fate == "fused" and found[2].chips
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "loss.backward()", "x.detach().cpu().numpy()", "a[0].item()", "f'{x}'.item()", "p.data.numpy()",
+        "rows[f(x)] += g(x).item()", "y = print(x).item()", "(await f(x)).item()",
+    ],
+)  # fmt: skip
+def test_what_computes_nothing_or_is_pythons_stays_as_it_is(text: str) -> None:
+    assert receiver_reads(ast.parse(text).body[0]) is None
