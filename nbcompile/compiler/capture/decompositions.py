@@ -16,6 +16,7 @@ from torch._decomp import get_decompositions
 from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND, elementwise_dtypes
 
 from nbcompile.compiler.capture.lists_of_tensors import by_place
+from nbcompile.compiler.capture.lost.refused import checked
 from nbcompile.compiler.rewrite import losses
 from nbcompile.compiler.rewrite.weight_norm import weight_norm_interface_backward
 from nbcompile.options import Options
@@ -74,13 +75,14 @@ def _table(eager_random: bool, gpu: bool) -> Table:
         table[scatter] = functools.partial(_into_own_memory, scatter)
     table[aten.native_group_norm.default] = _group_norm_of_mixed_types
     table[aten.smooth_l1_loss_backward.default] = losses.smooth_l1_loss_backward
+    table[aten.binary_cross_entropy.default] = losses.binary_cross_entropy
     table[aten.nll_loss_backward.default] = losses.nll_loss_backward
     table[aten.nll_loss2d_backward.default] = losses.nll_loss_backward
     table[aten._weight_norm_interface_backward.default] = weight_norm_interface_backward
     if gpu:
         table[aten.convolution.default] = _bias_apart
         table[aten.convolution_backward.default] = _bias_gradient_apart
-    return table
+    return checked(table)
 
 
 def drawing_as_eager(table: Table) -> Table:

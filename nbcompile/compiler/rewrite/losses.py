@@ -1,9 +1,10 @@
-"""Gradients of losses, rewritten as ATen's kernels compute them: torch's own rewrites lose a NaN, or make one
-where a gradient is infinite."""
+"""Losses and their gradients, rewritten as ATen's kernels compute them: torch's own rewrites lose a NaN, make
+one where a gradient is infinite, or take what is no probability for one."""
 
 from __future__ import annotations
 
 import torch
+from torch._decomp import decompositions
 from torch._decomp.decompositions import pw_cast_for_opmath
 
 Tensor = torch.Tensor
@@ -45,3 +46,15 @@ def nll_loss_backward(
     if weight is not None:
         grad = grad * weight.reshape([-1 if at == dim else 1 for at in range(input.dim())])
     return torch.where(chosen & counts, -grad, 0)
+
+
+def binary_cross_entropy(
+    input: Tensor, target: Tensor, weight: Tensor | None = None, reduction: int = _MEAN
+) -> Tensor:
+    """With the check of ATen's kernel on the CPU, which finds a sigmoid that was forgotten. (On a GPU it ends
+    the process's use of that.)"""
+    if input.device.type == "cpu":
+        whole = ((input >= 0) & (input <= 1)).all()
+        torch.ops.aten._assert_async.msg(whole, "all elements of input should be between 0 and 1")
+    made: Tensor = decompositions.binary_cross_entropy(input, target, weight, reduction)
+    return made
