@@ -29,6 +29,7 @@ from nbcompile.compiler.capture.fixed_sizes import fix_sizes, guards_lost
 from nbcompile.compiler.capture.graph_record import record_nodes
 from nbcompile.compiler.capture.lost import modes, overlapping
 from nbcompile.compiler.capture.lost.branches import branches_lost
+from nbcompile.compiler.capture.lost.quantized import quantized_lost
 from nbcompile.compiler.capture.lost.related import as_views, gradients_lost, related
 from nbcompile.compiler.capture.lost.updates import (
     strides_lost,
@@ -187,7 +188,7 @@ def _lost(module: fx.GraphModule) -> LoweringError | None:
     """What AOTAutograd would get wrong of a captured graph; None if nothing that can be told before."""
     if lost := updated_number(module):
         return LoweringError(f"it would lose what is written to {user_name(lost)}, a number as a tensor")
-    return strides_lost(module.graph)
+    return strides_lost(module.graph) or quantized_lost(module.graph)
 
 
 def _trusted(
