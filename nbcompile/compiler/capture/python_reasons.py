@@ -6,6 +6,7 @@ import ast
 
 _BACKWARD = "runs the backward pass, itself compiled, from Python"
 CALLS_BACKWARD = f".backward() {_BACKWARD}"
+EAGER_BACKWARD = ".backward() runs from Python, and what it goes back through was not compiled"
 _PYTHON_METHODS = {
     **dict.fromkeys(("item", "tolist", "numpy", "__bool__"), "reads a tensor's value into Python"),
     "backward": _BACKWARD,

@@ -38,10 +38,12 @@ from nbcompile.compiler.capture.python_reasons import is_step
 from nbcompile.errors import CellError
 from nbcompile.notebook.cell.planning import (
     CHANGED_GLOBAL,
+    TWICE,
     is_quiet,
     plan,
     stays_global,
     told_of_functions,
+    twice_differentiated,
 )
 from nbcompile.notebook.cell.surroundings import DYNAMO, RandomState, changing, quiet_compile
 from nbcompile.notebook.cell.tracebacks import without_resumes
@@ -106,6 +108,8 @@ class Switchboard(dict[int, bool]):
             run.disabled = run.disabled or "it runs inside a function (a timing magic?)"
         elif not run.filename:
             run.filename, run.namespace = frame.f_code.co_filename, frame.f_globals
+            if run.compiler.functional and twice_differentiated(run.prepared.tree, run.namespace):
+                run.disabled = run.disabled or TWICE
         return run.ask(number)
 
     def install(self) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from nbcompile.api import NO_OPERATIONS
 from nbcompile.compiler.capture.cell_to_function import TOP, CellStatement, head_end
-from nbcompile.compiler.capture.python_reasons import CALLS_BACKWARD
+from nbcompile.compiler.capture.python_reasons import CALLS_BACKWARD, EAGER_BACKWARD
 from nbcompile.notebook.cell.cell_run import CellRun
 from nbcompile.record.compilation import Compilation, LineFate
 
@@ -32,7 +32,8 @@ def line_fates(run: CellRun, compilation: Compilation, eager: Mapping[str, str])
 def _left(run: CellRun, backward: bool) -> Iterator[LineFate]:
     for left in run.prepared.python:
         quiet = left.quiet or (backward and left.reason == CALLS_BACKWARD)
-        yield LineFate(left.line, left.end_line or left.line, "python" if quiet else "eager", left.reason)
+        reason = left.reason if backward else left.reason.replace(CALLS_BACKWARD, EAGER_BACKWARD)
+        yield LineFate(left.line, left.end_line or left.line, "python" if quiet else "eager", reason)
 
 
 def _ended(run: CellRun, line: int, what: str, found: Mapping[int, LineFate]) -> Iterator[LineFate]:

@@ -19,6 +19,7 @@ from nbcompile.bench.measure.contestant import Contestant, Kept
 from nbcompile.bench.measure.modes import mode_diff
 from nbcompile.bench.measure.roofline import measure_ceilings
 from nbcompile.compiler.capture.listening import STOPPED
+from nbcompile.compiler.capture.python_reasons import CALLS_BACKWARD, EAGER_BACKWARD
 from nbcompile.errors import MeasureError, in_one_line
 from nbcompile.notebook.arguments import CellOptions
 from nbcompile.notebook.cell.cell_run import CellPart, CellRun
@@ -185,7 +186,12 @@ def left_to_python(run: CellRun, compilation: Compilation, options: CellOptions)
     told = "\n".join(compilation.notes)
     said = {BY_JAX} if told else set()  # by the note that names what computes
     left = {line: reason for line, reason in left.items() if reason not in told and reason not in said}
-    python = [f"line {line}: {reason}" for line, reason in sorted(left.items())]
+    python = [
+        f"line {line}: {reason.replace(CALLS_BACKWARD, EAGER_BACKWARD)}"
+        for line, reason in sorted(left.items())
+    ]
+    if run.disabled:
+        python = [run.disabled]
     notes = [*compilation.notes, *python] or ["nothing in it computes with tensors"]
     shown = notes[0].replace(" ran eagerly", "", 1)
     reason = shown if len(notes) == 1 else f"{shown} (and {len(notes) - 1} more)"

@@ -43,6 +43,11 @@ _CONTEXTS: tuple[Any, ...] = (
 
 BY_JAX = "jax computes it, not torch"
 CHANGED_GLOBAL = "it reads a global that a function it may call changes"
+TWICE = (
+    "gradients of gradients (create_graph): torch.compile has none, so the cell runs as it is; "
+    "those of torch.func (grad, jacrev, hessian) compile"
+)
+_TWICE = "create_graph"
 _PLAIN_VALUES = "plain Python values"
 _MANY_STEPS = "a loop, run step by step"
 _TEXT = "works on text"
@@ -117,6 +122,15 @@ def told_of_functions(node: ast.AST, namespace: Namespace) -> list[str]:
         for each in found.constant
     ]
     return inner + constant
+
+
+def twice_differentiated(tree: ast.AST, namespace: Namespace) -> bool:
+    """Whether a cell, or a function of the user's that it may call, takes gradients that have gradients."""
+    for part in ast.walk(tree):
+        if isinstance(part, ast.keyword) and part.arg == _TWICE:
+            if not (isinstance(part.value, ast.Constant) and not part.value.value):
+                return True
+    return _TWICE in _Globals(names_read(tree), namespace).keywords
 
 
 def is_quiet(reason: str) -> bool:
@@ -330,6 +344,7 @@ class _Globals:
         self.compiled: list[Any] = []  # what torch.compile has made of those that may be called
         self.constant: list[types.FunctionType] = []  # whose result Dynamo takes for a constant
         self.jax = False  # whether any of it is jax's
+        self.keywords: set[str] = set()  # that its functions pass on
         self._namespace = namespace
         self._seen: set[int] = set()
         for name in names:
@@ -365,6 +380,7 @@ class _Globals:
     def _read_code(self, code: types.CodeType) -> None:
         reads: set[str] = set()
         _collect(code, reads, self.writes)
+        self.keywords |= {word for each in codes(code) for word in _keywords(each)}
         new = reads - self.reads
         self.reads |= new
         for name in new:
@@ -396,6 +412,13 @@ def _inside(value: Any) -> Iterable[Any]:
     if isinstance(value, torch.nn.Module):
         return {type(module) for module in value.modules()}
     return () if isinstance(value, torch.Tensor | types.ModuleType) else (type(value),)
+
+
+def _keywords(code: types.CodeType) -> Iterable[str]:
+    """The names of arguments in its calls, which Python keeps among the constants."""
+    return (
+        word for each in code.co_consts if isinstance(each, tuple) for word in each if isinstance(word, str)
+    )
 
 
 def _collect(code: types.CodeType, reads: set[str], writes: set[str]) -> None:
