@@ -50,9 +50,10 @@ def show_check(run: CellRun, compilation: Compilation, options: CellOptions, pla
     if not parts:
         raise UsageError("--check: no part of the cell was compiled, or none can be run again")
     fn, arguments = as_program(parts)
-    lines = f"{parts[0].function.first_line} to {parts[-1].function.last_line}"
+    first, last = parts[0].function.first_line, parts[-1].function.last_line
+    lines = f"line {first}" if first == last else f"lines {first} to {last}"
     train = True if has_backward(run, options) else None
-    program = Program(fn, arguments, cell=compilation.cell, train=train, name=f"the cell, lines {lines}")
+    program = Program(fn, arguments, cell=compilation.cell, train=train, name=f"the cell, {lines}")
     try:
         with quiet_compile():
             found = check_program(program, settings_of(options), progress=place.progress)

@@ -329,7 +329,9 @@ class NbCompile(Magics):
                 with self._interruptible():
                     modes = modes_of_parts(parts, options, growing.progress, train=train)
             if not result.success:
-                compilation = _noted(compilation, "The cell raised an error, so nothing was measured.")
+                line, what = run.raised or (0, "raised an error")
+                who = f"Line {line}" if line else "The cell"
+                compilation = _noted(compilation, f"{who} {what}, so nothing was measured.")
             if result.success and (parts or programs):
                 compilation = self.plays.runs.since(self._cell, compilation)
                 if parts:

@@ -104,6 +104,8 @@ def python_reason(node: ast.stmt) -> str | None:
 
 def quiet_reason(node: ast.stmt) -> str:
     """What a statement is, of which ``python_reason`` says nothing: there is nothing in it to compile."""
+    if isinstance(node, ast.While) and not isinstance(node.test, ast.Constant | ast.Name):
+        return "a loop, run step by step, whose condition Python computes"
     for kinds, words in _QUIET:
         if isinstance(node, kinds):
             return words
@@ -145,6 +147,8 @@ def expression_reason(node: ast.AST) -> str | None:
         if isinstance(part, ast.JoinedStr):
             return "formats text"
         if isinstance(part, ast.Call):
+            if isinstance(part.func, ast.Name) and part.func.id == "get_ipython":
+                return "a magic or a shell command, which IPython runs"
             if isinstance(part.func, ast.Name) and part.func.id in _PYTHON_NAMES:
                 return f"{part.func.id} runs in Python"
             if isinstance(part.func, ast.Attribute) and part.func.attr in _PYTHON_METHODS:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 from collections.abc import Iterator, Mapping
 
@@ -14,6 +15,9 @@ from nbcompile.record.compilation import Compilation, LineFate
 _GRAVITY = ("eager", "unrun", "compiled", "python")
 """What a line with several statements is said to be: the first of these."""
 
+_OF_THE_PROGRAM = ("RuntimeError when making fake tensor call", "Observed exception")
+"""What Dynamo says of an error that the program itself has, at whatever line."""
+
 
 def line_fates(run: CellRun, compilation: Compilation, eager: Mapping[str, str]) -> tuple[LineFate, ...]:
     """Every statement of the cell in the order of its lines, the most telling one of those that begin on the
@@ -24,6 +28,7 @@ def line_fates(run: CellRun, compilation: Compilation, eager: Mapping[str, str])
         known = found.get(fate.line)
         if known is None or _GRAVITY.index(fate.fate) < _GRAVITY.index(known.fate):
             found[fate.line] = fate
+    found |= {fate.line: fate for fate in _in_eager_functions(run, compilation, found)}
     if run.raised is not None:
         found |= {fate.line: fate for fate in _ended(run, *run.raised, found)}
     return tuple(found[line] for line in sorted(found))
@@ -46,6 +51,9 @@ def _ended(run: CellRun, line: int, what: str, found: Mapping[int, LineFate]) ->
             continue  # --fullgraph says so itself
         if number == raised:
             yield dataclasses.replace(fate, fate="eager", reason=what)
+        elif number < raised and fate.reason.startswith(_OF_THE_PROGRAM):
+            told = f"was to be compiled with line {raised}, which {what}"
+            yield dataclasses.replace(fate, reason=told)
         elif number > line and number in top and fate.fate != "compiled":
             yield dataclasses.replace(fate, fate="unrun", reason=f"never reached: line {line} {what}")
 
@@ -88,6 +96,33 @@ def _in_eager_graphs(compilation: Compilation, eager: Mapping[str, str]) -> Iter
             for span in node.spans:
                 if not span.file:
                     yield LineFate(span.line, span.end_line or span.line, "eager", reason)
+
+
+def _in_eager_functions(
+    run: CellRun, compilation: Compilation, found: Mapping[int, LineFate]
+) -> Iterator[LineFate]:
+    """Lines of functions of the cell of which Dynamo made no graph at all, for a break in them."""
+    own = [[span.line for span in item.spans if not span.file] for item in compilation.breaks]
+    broken = [lines[-1] for lines in own if len(lines) > 1]
+    captured = {
+        span.line
+        for graph in compilation.of_stage("fx")
+        for node in graph.nodes
+        for span in node.spans
+        if not span.file
+    }
+    for part in ast.walk(run.prepared.tree):
+        if not isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        within = range(part.lineno + 1, (part.end_lineno or part.lineno) + 1)
+        at = next((line for line in broken if line in within), None)
+        if at is None or captured & set(within):
+            continue
+        for line in within:
+            fate = found.get(line)
+            if fate is not None and fate.reason.startswith("part of "):
+                told = f"part of {part.name}, which ran eagerly, for the break at line {at}"
+                yield dataclasses.replace(fate, fate="eager", reason=told)
 
 
 def _of(statement: CellStatement, fate: str, reason: str) -> LineFate:
