@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from concurrent.futures import ThreadPoolExecutor
 
+import pytest
 import torch
 
 from nbcompile.api import compile as nbcompile_compile
@@ -109,3 +110,20 @@ def test_an_index_out_of_range_is_the_error_of_its_own_thread() -> None:
 
     with ThreadPoolExecutor(6) as pool:
         assert sum(pool.map(call, range(6))) == 0
+
+
+def test_checks_of_linalg_are_called_without_torchs_dispatch(monkeypatch: pytest.MonkeyPatch) -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return torch.linalg.inv(torch.linalg.cholesky(x)) * 2
+
+    good, bad = torch.eye(3) * 4, -torch.eye(3)
+    compiled = nbcompile_compile(program)
+    torch.testing.assert_close(compiled(good), program(good))
+
+    def refused(*_: object, **__: object) -> None:
+        raise AssertionError("80 microseconds")
+
+    monkeypatch.setattr(type(torch.ops.higher_order.with_effects), "__call__", refused)
+    torch.testing.assert_close(compiled(good + 1), program(good + 1))
+    with pytest.raises(torch.linalg.LinAlgError, match="cholesky"):
+        compiled(bad)
