@@ -136,6 +136,30 @@ def test_gradients_of_the_image_alone_of_many_channels() -> None:
     assert "aten.convolution_backward" not in fused_ops(run)
 
 
+def test_a_signal_whose_channels_lie_innermost_and_its_gradients_are_loops() -> None:
+    """As a state-space model has it: batch, time, channels."""
+
+    def function(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        seen = F.conv1d(x.transpose(1, 2), weight, bias, padding=3, groups=24)
+        return F.silu(seen[..., : x.shape[1]]).transpose(1, 2)
+
+    given = [torch.randn(3, 17, 24), torch.randn(24, 1, 4), torch.randn(24)]
+    given = [each.requires_grad_() for each in given]
+    run = nbcompile.compile(function, options={"cache": False, "verify": True})
+    found, expected = run(*given), function(*given)
+    torch.testing.assert_close(found, expected)
+    assert found.stride() == expected.stride()
+    gradients = [torch.autograd.grad(each.sin().sum(), given) for each in (found, expected)]
+    torch.testing.assert_close(*gradients)
+    called = [
+        node.op
+        for graph in run.compilation.of_stage("fused")
+        for node in graph.nodes
+        if "convolution" in node.op
+    ]
+    assert all("aten.convolution" not in op for op in called)
+
+
 def test_what_a_library_does_better_is_called() -> None:
     sizes = (2, 8, 12, 12)
     assert not is_small(sizes, (16, 8, 3, 3), 1, False), "many channels"
