@@ -1,8 +1,8 @@
 """nbcompile beside Inductor and eager on programs that nobody tuned for (programs.py, snippets.py, users/,
 strangers/, newcomers/, guests/, nets.py).
 
-    python scripts/cpu/run.py [--snippets | --users | --strangers | --newcomers | --guests | --nets] [--half 0]
-                              [--only NAME ...] [--json FILE] [--autotune] [--wrapper]
+    python scripts/cpu/run.py [--snippets | --users | --strangers | --newcomers | --guests | --nets]
+                              [--half 0] [--only NAME ...] [--json FILE] [--autotune] [--wrapper]
 
 Contestants take turns, in another order each round: the one after a call that streams through memory finds
 its inputs gone from the cache, the one after a short call finds them there. Two threads, huge pages for all
