@@ -38,9 +38,11 @@ class Judged:
 
     @property
     def worst(self) -> Accuracy | None:
-        """The comparison that says most: the largest error among those that do not agree, else of all."""
+        """The comparison that says most: the largest error among those that do not agree, else of all. One of
+        which eager has no correct digit (a gradient that is zero on paper) says least."""
         wrong = [item for item in self.found if not item.agrees] or list(self.found)
-        return max(wrong, key=lambda item: item.error or 0.0, default=None)
+        telling = [item for item in wrong if (item.eager_error or 0.0) <= accuracy.NOISE] or wrong
+        return max(telling, key=lambda item: item.error or 0.0, default=None)
 
     @property
     def reason(self) -> str:
