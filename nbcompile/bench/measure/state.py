@@ -75,7 +75,7 @@ class Snapshot:
         self._seen: set[int] = set()
         self._room = Room()
         self.unrestorable: tuple[str, ...] = ()
-        self._process = _ProcessState()
+        self._process = ProcessState()
         self._walk(roots)
 
     @property
@@ -377,7 +377,7 @@ class Snapshot:
         self._undo.append((lambda: not same(read(), saved), lambda: write(saved)))
 
 
-class _ProcessState:
+class ProcessState:
     """Random generators and switches that belong to the process, not to an object."""
 
     def __init__(self) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Callable
 from typing import Any
 
+import numpy
 import pytest
 import torch
 from torch import nn
@@ -141,6 +144,16 @@ def test_own_random_numbers_are_said_to_be_so() -> None:
 
     found, _ = verdicts(eager, other, (torch.rand(1000),))
     assert not found["output"].agrees and "its own random numbers" in found["output"].reason
+
+
+@pytest.mark.parametrize("draw", [lambda: torch.rand(1).item(), random.random, lambda: numpy.random.rand()])
+def test_who_draws_as_eager_does_is_compared(draw: Callable[[], float]) -> None:
+    def eager(x: torch.Tensor) -> torch.Tensor:
+        return x + draw()
+
+    found, _ = verdicts(eager, lambda x: eager(x) * 1.01, (torch.rand(1000),))
+    assert not found["output"].agrees and "times eager's" in found["output"].reason
+    assert verdicts(eager, eager, (torch.rand(1000),))[0]["output"].agrees
 
 
 def test_float64_program_has_no_reference_and_is_compared_with_eager() -> None:
