@@ -141,7 +141,7 @@ class Recorder:
         if self.on_leaving is not None:
             self.on_leaving()
         if self._on_eager is not None:
-            self._on_eager(f"{reason} {advice}".strip())
+            self._on_eager(f"{reason}. {advice}" if advice else reason)
 
     def leave_call_to_eager(self, graph: str, reason: str) -> None:
         """Note that a call of a compiled graph ran as the graph is, and why; tell whoever asked, once."""

@@ -282,7 +282,7 @@ def test_an_operator_that_is_missing_is_named_with_its_line() -> None:
     x = torch.eye(3)
     close(run(x), f(x))
     assert not run.ran_compiled
-    assert "xla could not compile it: BackendError: aten.linalg_inv_ex.default" in run.eager_reason
+    assert "xla could not compile it: aten.linalg_inv_ex.default: " in run.eager_reason
     assert not run.compilation.kernels
 
 

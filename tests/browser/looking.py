@@ -64,7 +64,7 @@ class OnDisk:
 
 
 def press_everything(page: Page, most: int = 150) -> int:
-    """Hover, then click, whatever can be pressed, what appears meanwhile too; how many it was."""
+    """Hover, then click, whatever can be pressed in this window, also what appears meanwhile; how many."""
     done: set[str] = set()
     for _ in range(most):
         places = page.locator(_PRESSABLE)
@@ -72,7 +72,11 @@ def press_everything(page: Page, most: int = 150) -> int:
             "(all) => all.map((each) => each.tagName + each.className + each.textContent.slice(0, 80) "
             "+ each.getAttribute('aria-label'))"
         )
-        fresh = [(place, name) for place, name in enumerate(names) if _stable(name) not in done]
+        fresh = [
+            (place, name)
+            for place, name in enumerate(names)
+            if _stable(name) not in done and not name.endswith("in a window of its own")
+        ]
         if not fresh:
             break
         place, name = fresh[0]

@@ -97,7 +97,6 @@ def test_first_call_draws_what_eager_draws() -> None:
 def test_what_lowering_handles_whole_stays_whole() -> None:
     table = decompositions(Options())
     for op in (
-        aten.native_layer_norm.default,
         aten._softmax.default,
         aten._log_softmax.default,
         aten.gelu.default,
@@ -109,6 +108,10 @@ def test_what_lowering_handles_whole_stays_whole() -> None:
         assert op not in table, op
     assert aten.native_batch_norm.default in table
     assert aten.native_layer_norm_backward.default not in table
+    # The types that it is given are looked at, and no more.
+    x = torch.ones(2, 3)
+    for op, given in ((aten.native_layer_norm, (x, [3], None, None, 1e-5)), (aten.mm, (x, x.t()))):
+        assert table[op.default](*given) is NotImplemented
 
 
 def test_philox_keeps_dropout_for_the_kernels() -> None:

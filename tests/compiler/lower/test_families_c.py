@@ -17,6 +17,7 @@ from nbcompile.compiler.loop_ir.interpret import interpret
 from nbcompile.compiler.loop_ir.nodes import Buffer, LibraryCall, Loop, LoopProgram, View
 from nbcompile.compiler.loop_ir.verify import verify
 from nbcompile.compiler.lower.aten_to_loops import aten_to_loops
+from nbcompile.compiler.lower.operators.joining import MOST_PIECES
 from nbcompile.compiler.lower.operators.shape import regroup
 from nbcompile.compiler.lower.registry import registry
 from nbcompile.compiler.lower.strides import contiguous_strides
@@ -220,7 +221,11 @@ X = torch.arange(24.0).reshape(4, 6)
 MASK = X > 11
 LEFT: dict[str, tuple[Any, tuple[Any, ...], str]] = {
     "mask-values": (aten.index_put.default, (X, [MASK], torch.zeros(12)), "mask"),
-    "many-pieces": (aten.cat.default, ([X[:1] for _ in range(17)],), "17 tensors"),
+    "many-pieces": (
+        aten.cat.default,
+        ([X[:1] for _ in range(MOST_PIECES + 1)],),
+        f"{MOST_PIECES + 1} tensors",
+    ),
     "bits": (aten.view.dtype, (X.bfloat16(), torch.int16), "bits"),
     "gaps": (aten.as_strided.default, (X[:, ::2], [3, 2], [6, 2]), "gaps"),
     "beyond": (aten.as_strided.default, (X[:2], [3, 6], [6, 1]), "outside"),
