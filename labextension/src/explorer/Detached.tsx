@@ -4,7 +4,7 @@
  */
 import { useSignal } from '@preact/signals';
 import { render, type ComponentChildren } from 'preact';
-import { useEffect, useLayoutEffect, useRef } from 'preact/hooks';
+import { useLayoutEffect, useRef } from 'preact/hooks';
 import { IconButton } from './code/icons';
 import type { PaneId } from './layout';
 import type { State } from './state';
@@ -12,7 +12,7 @@ import type { State } from './state';
 const SIZE = 'popup,width=1100,height=800';
 
 /** Asks for a window, which only a click may: `false` where the browser or the page's frame gives none. */
-export function detach(state: State, pane: PaneId): boolean {
+function detach(state: State, pane: PaneId): boolean {
   const away = window.open('', '', SIZE);
   if (!away) return false;
   state.layout.detach(pane, away);
@@ -25,8 +25,8 @@ export function Detached(props: { state: State; away: Window; label: string; cla
   const title = `${state.data.scene?.title || state.data.record.id}: ${label}`;
   const dark = state.host.theme.value === 'dark';
   const root = useRef<HTMLElement | null>(null);
+  useLayoutEffect(() => dress(away.document, title), [away, dark, title]);
   useLayoutEffect(() => {
-    dress(away.document, title);
     const element = away.document.createElement('main');
     away.document.body.replaceChildren(element);
     root.current = element;
@@ -43,10 +43,9 @@ export function Detached(props: { state: State; away: Window; label: string; cla
       away.close();
     };
   }, [away]);
-  useEffect(() => dress(away.document, title), [away, dark, title]);
   useLayoutEffect(() => {
     if (!root.current) return;
-    root.current.className = `nbc nbc-detached ${dark ? 'nbc-dark' : ''}`;
+    root.current.className = dark ? 'nbc nbc-dark' : 'nbc';
     render(
       <div
         class={`${className} nbc-lifted nbc-lifted-window`}

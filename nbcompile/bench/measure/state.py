@@ -318,7 +318,7 @@ class Snapshot:
                 yield f"{name}.items", array.tolist()
 
     def _visit_instance(self, name: str, value: Any) -> Iterator[tuple[str, Any]]:
-        if type(value).__module__.partition(".")[0] in _SKIPPED_PACKAGES:
+        if _package(type(value)) in _SKIPPED_PACKAGES:
             return
         if type(value).__module__.startswith(_COMPILERS):
             yield from ((name, inner) for inner in _compiled_targets(value))
@@ -334,7 +334,8 @@ class Snapshot:
 
     def _visit_class(self, name: str, kind: type) -> Iterator[tuple[str, Any]]:
         """Of a class of the user's own, its attributes: a method may write them, or globals."""
-        if not is_users_class(kind) or kind.__module__.startswith((*_COMPILERS, *_SKIPPED_PACKAGES)):
+        skipped = kind.__module__.startswith(_COMPILERS) or _package(kind) in _SKIPPED_PACKAGES
+        if skipped or not is_users_class(kind):
             return
         for key in _members(kind):
             yield f"{name}.{key}", getattr(vars(kind)[key], "__func__", vars(kind)[key])
@@ -452,6 +453,10 @@ def _refill_dict(target: dict[Any, Any], items: list[tuple[Any, Any]]) -> None:
     base.clear(target)
     for key, item in items:
         base.__setitem__(target, key, item)
+
+
+def _package(kind: type) -> str:
+    return kind.__module__.partition(".")[0]
 
 
 def _members(kind: type) -> dict[str, Any]:

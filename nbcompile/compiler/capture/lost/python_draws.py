@@ -44,7 +44,7 @@ def told_as_they_come(module: fx.GraphModule, example_inputs: Sequence[Any]) -> 
             wide[node] = None
         elif kind not in EXACT:
             for each in met:
-                node.replace_input_with(each, _narrow(each, wide))
+                node.replace_input_with(each, _narrow(each, wide, node))
     module.recompile()
     return examples
 
@@ -65,13 +65,13 @@ def _tell(node: fx.Node) -> None:
     node.meta["example_value"] = node.meta["example_value"].to(torch.float64)
 
 
-def _narrow(node: fx.Node, made: dict[fx.Node, fx.Node | None]) -> fx.Node:
-    """The number as float32, once."""
+def _narrow(node: fx.Node, made: dict[fx.Node, fx.Node | None], user: fx.Node) -> fx.Node:
+    """The number as float32, once: at the line of its first ``user``, as it has none of its own."""
     narrow = made[node]
     if narrow is None:
         with node.graph.inserting_after(_last_input(node)):
             narrow = node.graph.call_method("to", (node, torch.float32))
-        narrow.meta = {key: value for key, value in node.meta.items() if key != "grapharg"}
+        narrow.meta = dict(user.meta)
         narrow.meta["example_value"] = node.meta["example_value"].to(torch.float32)
         made[node] = narrow
     return narrow

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 
@@ -22,9 +24,9 @@ def per_channel(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
 
 @pytest.mark.parametrize("program", [per_tensor, per_channel])
 @pytest.mark.filterwarnings("ignore:.*quantiz")
-def test_a_quantised_tensor_is_one(program: object) -> None:
-    compiled = nbcompile.compile(program)  # type: ignore[arg-type]
-    for found, expected in zip(compiled(x), program(x), strict=True):  # type: ignore[operator]
+def test_a_quantised_tensor_is_one(program: Callable[[torch.Tensor], tuple[torch.Tensor, ...]]) -> None:
+    compiled = nbcompile.compile(program)
+    for found, expected in zip(compiled(x), program(x), strict=True):
         assert found.dtype == expected.dtype and found.is_quantized == expected.is_quantized
         pairs = (found, expected) if not found.is_quantized else (found.int_repr(), expected.int_repr())
         assert torch.equal(*pairs)
