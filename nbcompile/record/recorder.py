@@ -115,6 +115,7 @@ class Recorder:
         self.execution: Execution | None = None
         self.from_cache: set[str] = set()  # graph ids whose binaries came from the cache
         self.ran_eagerly: dict[str, str] = {}  # graph ids that our compiler gave up on, and why
+        self.gave_up: dict[str, type[Exception]] = {}  # of these, what kind of error was met
         self.sources: dict[str, dict[str, Node]] = {}  # graph id → its input nodes by Dynamo's source name
         self.stopwatches: dict[str, KernelStopwatch] = {}  # of the graphs that run our code, by their ids
         self.capture_started: float | None = None  # when Dynamo began the present graph, perf_counter()
@@ -135,9 +136,13 @@ class Recorder:
         """How many graphs Dynamo captured so far."""
         return self._graph_count
 
-    def leave_to_eager(self, graph: str, reason: str, advice: str = "") -> None:
+    def leave_to_eager(
+        self, graph: str, reason: str, advice: str = "", error: Exception | None = None
+    ) -> None:
         """Keep why a graph runs as it is; tell whoever asked for it (``on_eager``) that, and what to do."""
         self.ran_eagerly[graph] = reason
+        if error is not None:
+            self.gave_up[graph] = type(error)
         if self.on_leaving is not None:
             self.on_leaving()
         if self._on_eager is not None:

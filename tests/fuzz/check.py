@@ -16,18 +16,19 @@ from typing import Any
 import torch
 from torch._functorch import config as functorch_config
 
+from nbcompile.errors import LoweringError
 from tests.fuzz.compare import Difference, differences, largest, seen_strides
 from tests.fuzz.drawn import Drawn
 from tests.fuzz.execute import Outcome, Runner, widened
 from tests.fuzz.program import Program
 
 RANDOM = re.compile(r"dropout|rand(?!int\(|perm\()|bernoulli|normal\(|rrelu\(")  # but what draws integers
-BROKEN = re.compile(
-    r"(?:our compiler could not compile it|our code failed when run): (?!LoweringError|IndexError)(\w+)"
-)
+REFUSALS = (LoweringError, IndexError)
+"""What our compiler gives a graph up with that it does not take; all else is code that no compiler takes, or
+that fails when it runs."""
 OVERWRITTEN = "modified by an inplace operation"
 UNTRACED = ("AOTAutograd could not trace it", "AOTAutograd was not asked")
-ANY = re.compile(r"(?:our compiler could not compile it|our code failed when run): (.{0,50})")
+OURS = re.compile(r"(?:our compiler could not compile it|our code failed when run): (.{0,50})")
 Backend = Callable[..., Any] | str
 
 
@@ -101,9 +102,11 @@ def check(program: Program, target: Target) -> Verdict:
     if recorder is not None:
         verdict.graphs = recorder.graph_count
         verdict.eager = list(recorder.ran_eagerly.values())
-        for reason in verdict.eager:  # code that no compiler takes, or that fails when it runs
-            if broken := (ANY if target.fallbacks else BROKEN).search(reason):
-                verdict.failures.append(Difference(f"broken code, {broken[1]}", "graph", reason[:300]))
+        for graph, reason in recorder.ran_eagerly.items():
+            error = recorder.gave_up.get(graph, Exception)
+            if (told := OURS.search(reason)) and (target.fallbacks or not issubclass(error, REFUSALS)):
+                kind = f"broken code, {told[1] if target.fallbacks else error.__name__}"
+                verdict.failures.append(Difference(kind, "graph", reason[:300]))
     if found:
         without_us = 0 < verdict.graphs <= len(verdict.eager)
         untraced = any(reason.startswith(UNTRACED) for reason in verdict.eager)  # they leave modes on
@@ -111,9 +114,11 @@ def check(program: Program, target: Target) -> Verdict:
         if program.meets:  # there AOTAutograd's numbers are wrong, and ours are not to be
             raised = raised_by_torch(program, runner, expected, references)
             plain = replace(program, meets=())
-            runner = Runner(plain, target.device)
-            expected = [runner.run(call) for call in range(len(plain.sizes))]
-            also = raised | torchs_own(found, plain, runner, expected, References(plain, runner), apart)
+            also = raised
+            if target.device == "cpu" or not raises_on_the_cpu(plain):
+                runner = Runner(plain, target.device)
+                expected = [runner.run(call) for call in range(len(plain.sizes))]
+                also |= torchs_own(found, plain, runner, expected, References(plain, runner), apart)
         else:
             also = torchs_own(found, program, runner, expected, references, apart)
         if target.device == "cuda" and not references.random:
@@ -224,6 +229,12 @@ def as_on_the_cpu(
     left = {item.identity for item in compare_calls(expected, got, References(program, runner))}
     numbers = {item.identity for item in found if "values" in item.kind}
     return numbers - left
+
+
+def raises_on_the_cpu(program: Program) -> bool:
+    """Whether it refuses its inputs, as an index out of bounds: a GPU's process would die of that."""
+    runner = Runner(program, "cpu")
+    return any(runner.run(call).error is not None for call in range(len(program.sizes)))
 
 
 def agrees(program: Program, target: str = "cpu") -> None:

@@ -465,7 +465,7 @@ def _give_up(recorder: Recorder, graph: str, error: Exception, aten: AtenGraph |
     else:
         text = str(error).strip() or "no message"
         reason, advice = f"{type(error).__name__}: {text.splitlines()[0]}", ""
-    recorder.leave_to_eager(graph, f"{what}: {reason}", advice)
+    recorder.leave_to_eager(graph, f"{what}: {reason}", advice, error)
     recorder.add(f"{where}graph {graph} runs eagerly: {what}: {reason}{f'. {advice}' if advice else ''}")
 
 

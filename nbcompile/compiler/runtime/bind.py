@@ -228,7 +228,7 @@ def with_fallback(module: CompiledModule, aten: AtenGraph, recorder: Recorder) -
             as_before()  # what a graph within the graph has drawn is drawn again
             result = instead(kept)
             reason = f"{type(error).__name__}: {error}"
-            recorder.leave_to_eager(aten.id, f"our code failed when run: {reason}")
+            recorder.leave_to_eager(aten.id, f"our code failed when run: {reason}", error=error)
             recorder.add(f"graph {aten.id} runs eagerly: our code failed when run: {reason}")
             state[0] = instead
         else:
