@@ -5,10 +5,11 @@ the time?
 
 Each of the two starts with empty caches, but for the headers that Inductor compiles once. The sweep measures
 every combination of the switches that the doctor is given (a larger batch excepted: it is other work), each
-in a process of its own, beside the present state, as the doctor's own trials are. The doctor has found the
-best if its winner, taken from the sweep, is as fast as the sweep's within 5 %, or the two intervals overlap:
-a sweep of a hundred points has a winner by luck among equals. What it recommends is never slower if the
-sweep's interval of the same combination is not below 1 as a whole."""
+in a process of its own, beside the present state, as the doctor's own trials are. What a sweep takes is the
+sum of its points, also where several are measured at once (`--workers`). The doctor has found the best if its
+winner, taken from the sweep, is as fast as the sweep's within 5 %, or the two intervals overlap: a sweep of a
+hundred points has a winner by luck among equals. What it recommends is never slower if the sweep's interval
+of the same combination is not below 1 as a whole."""
 
 from __future__ import annotations
 
@@ -21,6 +22,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -176,27 +178,49 @@ def combinations(switches: list[Switch]) -> list[Combination]:
     return [on for on in every if on.switches and on.fits(CompileSettings())]
 
 
-def swept(patient: Patient, without: set[str], limit: float) -> tuple[dict[Combination, DoctorRow], float]:
-    """A row of every combination, and the seconds that all took."""
+def swept(
+    patient: Patient, without: set[str], limit: float, workers: int
+) -> tuple[dict[Combination, DoctorRow], float]:
+    """A row of every combination, and the seconds that all took, one after the other."""
     here, present, data = Surroundings.here(), CompileSettings(), patient.packed()
-    rows: dict[Combination, DoctorRow] = {}
-    with empty_caches(), Ward() as ward:
-        exam = Examination(data, present, here, ward, limit, lambda text: None)
-        eager = next(s for s in compilers(present, "cpu", patient.train).switches if s.backend == "eager")
-        record = exam.describe(eager)
+    with empty_caches():
+        with Ward() as ward:
+            exam = Examination(data, present, here, ward, limit, lambda text: None)
+            eager = next(s for s in compilers(present, "cpu", patient.train).switches if s.backend == "eager")
+            record = exam.describe(eager)
+            spent = [exam.spent]
         found = suggestions(patient, present, here, record).switches
-        wanted = [s for s in found if not {s.name, s.axis, s.backend, s.mode} & without]
-        points = combinations(wanted)
-        begun = time.monotonic()
-        for number, on in enumerate(points):
-            task = TrialTask(data, present, here, (on,), SAMPLES, race=False)
-            try:
-                rows[on] = ward.run(run_trial, task, timeout=limit).rows[0]
-            except ProcessEndedError as error:
-                rows[on] = DoctorRow(on.name, on.effect, "failed", str(error))
-            spent = time.monotonic() - begun
-            print(f"{number + 1} of {len(points)}, {spent:.0f} s: {on.name} {rows[on].speedup}", flush=True)
-    return rows, exam.spent
+        points = combinations([s for s in found if not {s.name, s.axis, s.backend, s.mode} & without])
+
+        def share(worker: int) -> dict[Combination, DoctorRow]:
+            """Every so many of the points, on cores of this worker's own: its processes inherit them."""
+            os.sched_setaffinity(0, own_cores(worker, here.threads))
+            rows = {}
+            with Ward() as ward:
+                for on in points[worker::workers]:
+                    begun = time.monotonic()
+                    rows[on] = point(ward, TrialTask(data, present, here, (on,), SAMPLES, race=False), limit)
+                    spent.append(time.monotonic() - begun)
+                    print(f"{len(spent) - 1} of {len(points)}: {on.name} {rows[on].speedup}", flush=True)
+            return rows
+
+        with ThreadPoolExecutor(workers) as pool:
+            rows = {on: row for each in pool.map(share, range(workers)) for on, row in each.items()}
+    return rows, sum(spent)
+
+
+def own_cores(worker: int, threads: int) -> set[int]:
+    """As many as there are threads; all that there are, where they do not suffice for one."""
+    every = sorted(os.sched_getaffinity(os.getpid()))
+    return set(every[worker * threads : (worker + 1) * threads]) or set(every)
+
+
+def point(ward: Ward, task: TrialTask, limit: float) -> DoctorRow:
+    (on,) = task.combinations
+    try:
+        return ward.run(run_trial, task, timeout=limit).rows[0]
+    except ProcessEndedError as error:
+        return DoctorRow(on.name, on.effect, "failed", str(error))
 
 
 def judged(report: DoctorReport, rows: dict[Combination, DoctorRow], effect: str) -> dict[str, Any]:
@@ -219,7 +243,7 @@ def judged(report: DoctorReport, rows: dict[Combination, DoctorRow], effect: str
     }
 
 
-def one(name: str, without: set[str], budget: float, limit: float) -> dict[str, Any]:
+def one(name: str, without: set[str], budget: float, limit: float, workers: int) -> dict[str, Any]:
     torch.manual_seed(0)
     patient = PROGRAMS[name]()
     with torch.set_grad_enabled(patient.train):
@@ -228,7 +252,7 @@ def one(name: str, without: set[str], budget: float, limit: float) -> dict[str, 
             report = examined(patient, CompileSettings(), budget, lambda text: None, without=without)
             spent = time.monotonic() - begun
         print(report, file=sys.stderr, flush=True)
-        rows, whole = swept(patient, without, limit)
+        rows, whole = swept(patient, without, limit, workers)
     return {
         "program": name, "threads": torch.get_num_threads(), "load": os.getloadavg()[0], "points": len(rows),
         "doctor_seconds": spent, "sweep_seconds": whole, "budget": budget,
@@ -264,6 +288,7 @@ def main() -> None:
     parser.add_argument("--without", default="", help="switches, axes, backends or modes, between commas")
     parser.add_argument("--budget", type=float, default=60.0, help="the doctor's seconds for each program")
     parser.add_argument("--limit", type=float, default=60.0, help="seconds for a point of the sweep")
+    parser.add_argument("--workers", type=int, default=1, help="points of a sweep at once, each on own cores")
     parser.add_argument("--out", default="out/doctor.jsonl", help="where results are added, a line each")
     parser.add_argument("--table", action="store_true", help="only print what is there")
     asked = parser.parse_args()
@@ -273,7 +298,8 @@ def main() -> None:
     done = {each["program"] for each in known}
     names = [name for name in (asked.only.split(",") if asked.only else PROGRAMS) if name not in done]
     for name in [] if asked.table else names:
-        known.append(one(name, set(filter(None, asked.without.split(","))), asked.budget, asked.limit))
+        without = set(filter(None, asked.without.split(",")))
+        known.append(one(name, without, asked.budget, asked.limit, asked.workers))
         with out.open("a") as file:
             file.write(json.dumps(known[-1]) + "\n")
         print(table(known[-1:]), flush=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from nbcompile.coach.source import Rewrite, Source, called, names
+from nbcompile.coach.source import Rewrite, Source, called
 from nbcompile.coach.values import as_tensor
 from nbcompile.syntax import copied
 
@@ -54,12 +54,12 @@ def choose(source: Source, statement: ast.stmt) -> Rewrite | None:
     returned = _returns(source, statement)
     if returned is not None:
         return returned
-    one, other = _values(statement.body), _values(statement.orelse)
+    one, other = values_of(statement.body), values_of(statement.orelse)
     if one is None or other is None:
         return None
     test, indent = condition(source, statement.test), source.indent(statement)
     lines, targets = [], [*dict.fromkeys([*one, *other])]
-    if not all((name in one and name in other) or _bound(source, statement, name) for name in targets):
+    if not all((name in one and name in other) or source.binds_before(statement, name) for name in targets):
         return None
     sides = [[ast.unparse(side.get(name, ast.Name(name, ast.Load()))) for name in targets]
              for side in (one, other)]  # fmt: skip
@@ -86,13 +86,7 @@ def _returns(source: Source, statement: ast.If) -> Rewrite | None:
     text = f"return torch.where({test}, {source.segment(yes.value)}, {source.segment(no.value)})"
     if statement.orelse:
         return Rewrite("if → torch.where", source.replaced([(statement, text)]), _NOTE)
-    return Rewrite("if → torch.where", _joined(source, statement, no, text), _NOTE)
-
-
-def _joined(source: Source, first: ast.stmt, last: ast.stmt, text: str) -> str:
-    lines = source.text.split("\n")
-    lines[first.lineno - 1 : last.end_lineno] = [source.indent(first) + text]
-    return "\n".join(lines)
+    return Rewrite("if → torch.where", source.in_place_of(statement, no, [text]), _NOTE)
 
 
 def check(source: Source, statement: ast.stmt) -> Rewrite | None:
@@ -116,7 +110,7 @@ def check(source: Source, statement: ast.stmt) -> Rewrite | None:
     )
 
 
-def _values(body: list[ast.stmt]) -> dict[str, ast.expr] | None:
+def values_of(body: list[ast.stmt]) -> dict[str, ast.expr] | None:
     """What each name is after these statements, in terms of what was before; None if not only that."""
     found: dict[str, ast.expr] = {}
     for each in body:
@@ -162,15 +156,6 @@ def _pure(node: ast.expr) -> bool:
             if in_place or name.startswith(("rand", "dropout", "bernoulli", "normal")):
                 return False
     return True
-
-
-def _bound(source: Source, statement: ast.stmt, name: str) -> bool:
-    inside = source.scope(statement)
-    given = {each.arg for each in inside.args.args} if not isinstance(inside, ast.Module) else set()
-    stored = [
-        each for each in ast.walk(inside) if isinstance(each, ast.stmt) and each.lineno < statement.lineno
-    ]
-    return name in given or any(name in names(each, ast.Store) for each in stored)
 
 
 def _text(source: Source, node: ast.expr) -> str:

@@ -77,6 +77,22 @@ class Source:
             text, last = text[:start] + new.encode() + text[end:], start
         return text.decode()
 
+    def in_place_of(self, first: ast.stmt, last: ast.stmt, lines: Iterable[str]) -> str:
+        """The text with all from one statement to another replaced by lines, indented as the first was."""
+        found = self.text.split("\n")
+        found[first.lineno - 1 : last.end_lineno] = [self.indent(first) + line for line in lines]
+        return "\n".join(found)
+
+    def binds_before(self, statement: ast.stmt, name: str) -> bool:
+        """Whether a name is an argument of the function around, or bound above in it or in the cell."""
+        inside = self.scope(statement)
+        given = {each.arg for each in inside.args.args} if not isinstance(inside, ast.Module) else set()
+        return name in given or any(
+            part.id == name and isinstance(part.ctx, ast.Store) and part.lineno < statement.lineno
+            for part in ast.walk(inside)
+            if isinstance(part, ast.Name)
+        )
+
     def without(self, statements: Iterable[ast.stmt]) -> str:
         """The text with these statements commented out; a block that they leave empty passes."""
         gone = set(statements)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterator
 
-from nbcompile.coach import branches, effects, values
+from nbcompile.coach import branches, conditional, effects, values
 from nbcompile.coach.source import Rewrite, Source
 from nbcompile.record.compilation import GraphBreak
 
@@ -17,6 +17,7 @@ MENDS: tuple[Callable[[Source, ast.stmt], Rewrite | None], ...] = (
     branches.check,
     branches.choose,
     branches.choose_expression,
+    conditional.cond,
     values.without_numpy,
     values.keep_tensor,
 )

@@ -43,3 +43,9 @@ class Mend:
     error: float | None = None  # the largest, against float64 where that could be run
     cell: str = ""
     before: str = ""
+
+    @property
+    def speedup(self) -> float:
+        """Of a call, over the cell as it is; 1 where it was not timed."""
+        before, after = self.milliseconds_before, self.milliseconds_after
+        return before / after if before and after else 1.0
