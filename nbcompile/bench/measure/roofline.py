@@ -86,7 +86,8 @@ def _copy_rate(device: torch.device, size: int, seconds: _Clock) -> float:
 def _product_rate(device: torch.device, n: int, dtype: torch.dtype, seconds: _Clock) -> float:
     """Operations per second of a product of two n × n matrices."""
     # Random numbers: with zeros a chip draws less power and clocks higher than real work lets it.
-    left, right = (torch.randn(n, n, device=device, dtype=dtype) for _ in range(2))
+    own = torch.Generator(device)  # the user's draws go on where they were
+    left, right = (torch.randn(n, n, device=device, dtype=dtype, generator=own) for _ in range(2))
     out = torch.empty_like(left)
     return 2 * n**3 / seconds(lambda: torch.mm(left, right, out=out))
 

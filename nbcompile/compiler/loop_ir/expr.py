@@ -343,10 +343,14 @@ def constant(value: Number, dtype: torch.dtype) -> Constant:
         return Constant(float(torch.tensor(value, dtype=dtype)), dtype)
     if dtype.is_floating_point:
         return Constant(float(value), dtype)
+    info = torch.iinfo(dtype)
     if isinstance(value, float) and not math.isfinite(value):
         return Constant(int(torch.tensor(value, dtype=torch.float64).to(dtype).item()), dtype)
+    if isinstance(value, float) and not info.min <= value <= info.max:
+        # the least of what the processor converts to, of which a smaller type has the last bits
+        way = torch.iinfo(torch.int64 if dtype in (torch.int64, torch.uint8) else torch.int32)
+        value = value if way.min <= value <= way.max else way.min
     number = int(value)
-    info = torch.iinfo(dtype)
     if not info.min <= number <= info.max:
         number = (number - info.min) % (info.max - info.min + 1) + info.min
     return Constant(number, dtype)

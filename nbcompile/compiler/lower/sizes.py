@@ -40,8 +40,8 @@ _RELATIONS: dict[str, Callable[[IndexExpr, IndexExpr], tuple[IndexExpr, ...]]] =
 }
 _ARITHMETIC = frozenset({"Add", "Mul", "Pow", "FloorDiv", "CleanDiv", "Mod", "PythonMod"})
 _FUNCTIONS = {
-    "Add": "add", "Mul": "mul", "ToFloat": "", "IntTrueDiv": "div", "FloatTrueDiv": "div",
-    "FloatPow": "pow", "OpaqueUnaryFn_sqrt": "sqrt",
+    "Add": "add", "Mul": "mul", "Pow": "pow", "PowByNatural": "pow", "ToFloat": "", "IntTrueDiv": "div",
+    "FloatTrueDiv": "div", "FloatPow": "pow", "OpaqueUnaryFn_sqrt": "sqrt",
 }  # fmt: skip
 """sympy's and torch's functions of numbers, by the names of ours; ToFloat changes nothing."""
 
@@ -87,7 +87,7 @@ class SizeTable:
 
     def _float(self, expr: Any, env: Any) -> Expr:
         kind = type(expr).__name__
-        if expr.is_integer:
+        if expr.is_integer and not _may_wrap(expr):
             return index_value(self._from_sympy(expr, env), torch.float64)
         if expr.is_number and expr.is_real:
             return constant(float(expr), torch.float64)
@@ -288,3 +288,13 @@ def _at_hand(symbol: Any, env: Any) -> Any:
         return Float(GUESS)
     hint = hint_of(symbol, env)
     return Integer(guess_of(symbol, env) if hint is None else hint)
+
+
+def _may_wrap(expr: Any) -> bool:
+    """Whether a whole number has a product of sizes in it, which Python computes beyond 64 bits."""
+    kind = type(expr).__name__
+    if kind not in ("Add", "Mul", "Pow", "PowByNatural"):
+        return False
+    return (kind != "Add" and sum(bool(part.free_symbols) for part in expr.args) > 1) or (
+        ("Pow" in kind and bool(expr.free_symbols)) or any(map(_may_wrap, expr.args))
+    )

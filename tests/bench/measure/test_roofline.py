@@ -84,6 +84,13 @@ def test_what_was_made_on_a_gpu_is_held_against_the_rates_of_that_product() -> N
     assert limits.main_ceilings(elsewhere) is None
 
 
+def test_measuring_draws_nothing_of_the_users_random_numbers() -> None:
+    measure_ceilings.cache_clear()
+    before = torch.get_rng_state()
+    measure_ceilings("cpu")
+    assert torch.equal(torch.get_rng_state(), before)
+
+
 def test_the_ceilings_of_this_cpu_are_of_its_order_and_measured_once() -> None:
     found = measure_ceilings("cpu")
     assert found.target == "cpu" and found.source == "measured"

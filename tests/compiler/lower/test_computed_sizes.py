@@ -190,6 +190,16 @@ def test_a_library_is_called_with_a_number_of_sizes() -> None:
     assert len([graph for graph in run.compilation.graphs if graph.stage == "forward"]) == 1
 
 
+def test_numbers_of_sizes_are_as_large_as_python_has_them() -> None:
+    def function(n: int, x: Tensor) -> list[Tensor]:
+        return [x * (n * n * n / 4), torch.full((2,), n**3 / 3.0), x * ((n * n + 1) * n / 2)]
+
+    run = nbcompile.compile(function, dynamic=True, options={"cache": False})
+    for n in (7, 3_000_000, 5):
+        torch.testing.assert_close(run(n, torch.ones(2)), function(n, torch.ones(2)))
+    assert run.ran_compiled, run.eager_reason
+
+
 def test_a_tensor_called_as_a_size_is() -> None:
     def function(s77: Tensor, size_0: Tensor, u0: Tensor) -> Tensor:
         return s77[: int(size_0.sum().item())] * u0.sum().item()

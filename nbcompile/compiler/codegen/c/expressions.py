@@ -17,6 +17,7 @@ import torch
 from nbcompile.compiler.codegen.c.helpers import HELPERS
 from nbcompile.compiler.codegen.c.special_functions import SPECIAL
 from nbcompile.compiler.codegen.expression import Binds, Expression, loose
+from nbcompile.compiler.kernel_ir.values import Value
 from nbcompile.compiler.loop_ir.expr import Number
 from nbcompile.compiler.loop_ir.index import Atom, Axis, FloorDiv, IndexExpr, Mod, Size
 from nbcompile.errors import CodegenError
@@ -241,12 +242,51 @@ def cast(value: Expression, target: torch.dtype) -> Expression:
         # the same number, but GCC makes no vectors of a loop that converts a truth value to a float
         of = torch.float64 if target == torch.float64 else torch.float32
         return loose(f"{text} ? {constant(1.0, of).text} : {constant(0.0, of).text}", target)
-    whole = value.dtype is not None and value.dtype.is_floating_point
     # a float beyond a small type's range is no number to C, and wraps around by way of a large one
-    way = {torch.uint8: "(long)", torch.int8: "(int)", torch.int16: "(int)"}.get(target, "") if whole else ""
-    if target == torch.uint8 and value.dtype == torch.float32 and _X86:
-        way = "(int)"
+    small = value.dtype is not None and value.dtype.is_floating_point and target in _PROMOTED
+    way = f"({REGISTER_TYPES[_way(value.dtype, target)]})" if small and value.dtype is not None else ""
     return loose(f"({kind}){way}{text}", target)
+
+
+def by_integers(value: Value) -> tuple[str, str, Value] | None:
+    """A cast of which C compilers would make another number, as the helper that does it right, what its
+    result is cast to (mostly nothing), and of what: a float that becomes an integer and the same type again,
+    or that may be a constant that no integer holds."""
+    if value.op != "cast" or not _X86 or value.dtype == torch.bool:
+        return None
+    (number,) = value.args
+    if not value.dtype.is_floating_point:
+        way = _way(number.dtype, value.dtype)
+        if not number.dtype.is_floating_point or not _may_be_beyond(number, way):
+            return None
+        kind = "" if way == value.dtype else f"({REGISTER_TYPES[value.dtype]})"
+        return f"to_int{8 * way.itemsize}", kind, number
+    way = torch.int64
+    while number.op == "cast" and number.dtype in (torch.int32, torch.int64):
+        way = torch.int32 if number.dtype == torch.int32 else way
+        (number,) = number.args
+    if number is value.args[0] or number.dtype != value.dtype:
+        return None
+    return f"by_int{8 * way.itemsize}", "", number
+
+
+def _way(source: torch.dtype, target: torch.dtype) -> torch.dtype:
+    """By which integers a float becomes a smaller one: it wraps around from there."""
+    if target == torch.uint8:
+        return torch.int32 if source == torch.float32 and _X86 else torch.int64
+    return torch.int32 if target.itemsize < 4 else target
+
+
+_CHOICES = frozenset({"where", "maximum", "minimum", "fmax", "fmin", "neg", "add", "mul"})
+
+
+def _may_be_beyond(number: Value, dtype: torch.dtype, depth: int = 6) -> bool:
+    """Whether a constant that an integer type does not hold is among what a number is chosen from."""
+    if number.kind == "const":
+        most = float(torch.iinfo(dtype).max)
+        return not abs(float(number.literal)) < most
+    args = number.args[1:] if number.op == "where" else number.args
+    return number.op in _CHOICES and depth > 0 and any(_may_be_beyond(arg, dtype, depth - 1) for arg in args)
 
 
 def constant(value: Number, dtype: torch.dtype) -> Expression:

@@ -239,6 +239,22 @@ HELPERS: dict[str, Helper] = {
   union { BITS bits; TYPE number; } u = { x };
   return u.number;
 }"""),
+    # What GCC would make of a number that becomes an integer and a number again is trunc(), which keeps -0,
+    # NaN and what no integer holds; and of a constant that none holds, the integer nearest to it.
+    "by_int32": Helper("""static inline TYPE by_int32_SHORT(TYPE x) {
+  const TYPE past = (TYPE)2147483648.0;
+  return __builtin_fabsSUFFIX(x) < past ? __builtin_truncSUFFIX(x) + (TYPE)0.0 : -past;
+}"""),
+    "by_int64": Helper("""static inline TYPE by_int64_SHORT(TYPE x) {
+  const TYPE past = (TYPE)9223372036854775808.0;
+  return __builtin_fabsSUFFIX(x) < past ? __builtin_truncSUFFIX(x) + (TYPE)0.0 : -past;
+}"""),
+    "to_int32": Helper("""static inline int to_int32_SHORT(TYPE x) {
+  return __builtin_fabsSUFFIX(x) < (TYPE)2147483648.0 ? (int)x : -2147483647 - 1;
+}"""),
+    "to_int64": Helper("""static inline long to_int64_SHORT(TYPE x) {
+  return __builtin_fabsSUFFIX(x) < (TYPE)9223372036854775808.0 ? (long)x : -9223372036854775807L - 1;
+}"""),
     "sign": Helper("""static inline TYPE sign_SHORT(TYPE x) { return (TYPE)((x > 0) - (x < 0)); }"""),
     "philox_uniform": Helper("""static inline float philox_uniform(long seed, long offset) {
   // Philox-4x32-10 (Salmon et al., SC 2011): word offset % 4 of block offset / 4, as [0, 1)

@@ -15,6 +15,7 @@ from nbcompile.compiler.codegen.c.expressions import (
     ONE_AT_A_TIME,
     REGISTER_TYPES,
     CWriter,
+    by_integers,
     c_functions,
     constant,
     index_code,
@@ -147,6 +148,10 @@ class KernelPrinter:
         if erf is not None and erf.number not in scope:
             called = self.writer.helper("erf_plus_one", value.dtype)
             return Expression(f"{called}({self.code(erf.args[0], scope).text})", value.dtype)
+        if made := by_integers(value):
+            name, kind, number = made
+            text = f"{kind}{self.writer.helper(name, number.dtype)}({self.code(number, scope).text})"
+            return loose(text, value.dtype) if kind else Expression(text, value.dtype)
         args = [self.code(arg, scope) for arg in value.args]
         if value.op == "exp" and self.calls_library:
             return Expression(f"{self.writer.libm('exp', value.dtype)}({args[0].text})", value.dtype)

@@ -239,6 +239,38 @@ def test_a_nan_rounded_to_bfloat16_becomes_the_integer_that_eager_makes_of_it() 
     assert got.tolist() == expected.tolist()
 
 
+WHOLE = {
+    "long": lambda x: x.long().to(x.dtype),
+    "int": lambda x: x.int().to(x.dtype),
+    "int, long": lambda x: x.int().long().to(x.dtype),
+    "in a sum": lambda x: x.int().to(x.dtype) + x.long().to(x.dtype),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16])
+@pytest.mark.parametrize("name", WHOLE)
+def test_a_float_that_was_an_integer_is_no_trunc(name: str, dtype: torch.dtype) -> None:
+    """GCC makes trunc() of the two casts, which keeps -0, NaN and what no integer holds."""
+    x = torch.tensor([-0.5, -0.25, -0.0, 0.5, -1.5, 2.7, 3e10, -3e10, 1e20, NAN, INF, -INF] * 5).to(dtype)
+    torch._dynamo.reset()
+    got, expected = nbcompile.compile(WHOLE[name], options={"cache": False})(x), WHOLE[name](x)
+    assert torch.equal(got, expected) and torch.equal(got.signbit(), expected.signbit())
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64, torch.uint8, torch.int16])
+def test_a_constant_that_no_integer_holds_is_what_the_processor_makes_of_it(dtype: torch.dtype) -> None:
+    """GCC took the nearest, and 0 for NaN, where it knew the number."""
+
+    def f(x: torch.Tensor) -> list[torch.Tensor]:
+        floats = (x.clamp(-1e20, 1e20), torch.where(x > 0, x, NAN), torch.full((40,), 3e10))
+        return [each.to(dtype) for each in (*floats, torch.full((40,), -300.5))]
+
+    x = torch.tensor([1.0, INF, 3e10, -1.0, -INF, NAN, 300.0, 0.0] * 5)
+    torch._dynamo.reset()
+    for got, expected in zip(nbcompile.compile(f, options={"cache": False})(x), f(x), strict=True):
+        assert got.tolist() == expected.tolist()
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
 def test_floats_beyond_a_byte_wrap_around_as_in_eager(dtype: torch.dtype) -> None:
     ends = [2.0**31, 2.0**31 + 256, 3e9, 2.0**32 + 512, 4294967040.0, 2147483520.0, 2.0**62, 1e20, math.inf]
