@@ -8,13 +8,14 @@ sees as two dimensions what another sees as one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from nbcompile.compiler.loop_ir.expr import Load
+from nbcompile.compiler.loop_ir.expr import Expr, Guarded, Load
 from nbcompile.compiler.loop_ir.fused import Binding, Nest
 from nbcompile.compiler.loop_ir.index import ONE, ZERO, Axis, FloorDiv, IndexExpr, Mod, floordiv, index
 from nbcompile.compiler.loop_ir.nodes import Loop
+from nbcompile.compiler.loop_ir.pins import Pins, by_pins, pins_of
 from nbcompile.compiler.loop_ir.substitution import substitute
 
 Equation = tuple[IndexExpr, IndexExpr]
@@ -42,26 +43,49 @@ def place_of(load: Load, binding: Binding) -> tuple[IndexExpr, ...]:
 
 
 def places_read(
-    loops: Iterable[Loop], bindings: Mapping[str, Binding], name: str
+    loops: Iterable[Loop], bindings: Mapping[str, Binding], name: str, written: Sequence[IndexExpr] = ()
 ) -> list[tuple[IndexExpr, ...]]:
     """Every index at which a kernel of ``loops`` reads the buffer ``name``, in the axes that ``bindings``
-    lead to: what is computed where it is read, reads there."""
+    lead to: what is computed where it is read, reads there. What is read under a guard that leaves a point
+    alone is read where it is ``written``, if that is there."""
     loops = tuple(loops)
     makers = {out.name: loop for loop in loops for out in loop.outputs}
     found: dict[tuple[IndexExpr, ...], None] = {}
-    pending = [(loop, bindings[loop.id]) for loop in loops if loop.id in bindings]
-    seen: set[tuple[str, tuple[IndexExpr, ...]]] = set()
+    pending: list[tuple[Loop, Binding, Pins]] = [
+        (loop, bindings[loop.id], ()) for loop in loops if loop.id in bindings
+    ]
+    seen: set[tuple[str, tuple[IndexExpr, ...], Pins]] = set()
     while pending:
-        loop, binding = pending.pop()
-        for load in loop.reads():
+        loop, binding, around = pending.pop()
+        for load, own in _reads_with_pins(loop) if written else ((load, ()) for load in loop.reads()):
             places = place_of(load, binding)
+            pins = (*around, *((substitute(item, binding), substitute(low, binding)) for item, low in own))
             if load.buffer == name:
-                found[places] = None
+                found[by_pins(places, written, pins)] = None
             maker = makers.get(load.buffer)
-            if maker is not None and maker.kind == "pointwise" and (maker.id, places) not in seen:
-                seen.add((maker.id, places))
-                pending.append((maker, dict(zip(maker.kept, places, strict=True))))
+            if maker is not None and maker.kind == "pointwise" and (maker.id, places, pins) not in seen:
+                seen.add((maker.id, places, pins))
+                pending.append((maker, dict(zip(maker.kept, places, strict=True)), pins))
     return list(found)
+
+
+def _reads_with_pins(loop: Loop) -> Iterator[tuple[Load, Pins]]:
+    """Every load of a loop, with what the guards around it make equal, in its axes."""
+    if not loop.is_guarded:
+        yield from ((load, ()) for load in loop.reads())
+        return
+    pending: list[tuple[Expr, Pins]] = [(loop.body, ())]
+    within = set()
+    while pending:
+        expr, pins = pending.pop()
+        if isinstance(expr, Load):
+            within.add(expr)
+            yield expr, pins
+        if isinstance(expr, Guarded):
+            pending += [(expr.inside, (*pins, *pins_of(expr.bounds))), (expr.outside, pins)]
+        else:
+            pending += [(child, pins) for child in expr.children()]
+    yield from ((load, ()) for load in loop.reads() if load not in within)
 
 
 def nest_of(axes: Iterable[Axis]) -> tuple[Nest, Binding]:

@@ -14,6 +14,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+import torch
+
 from nbcompile.compiler.fuse.alignment import nest_of, places_read
 from nbcompile.compiler.fuse.cost import bytes_saved
 from nbcompile.compiler.fuse.limits import Limits
@@ -23,6 +25,8 @@ from nbcompile.compiler.loop_ir.fused import FusedProgram, Group, Item
 from nbcompile.compiler.loop_ir.index import ONE, Axis, index
 from nbcompile.compiler.loop_ir.nodes import Buffer, LibraryCall, Loop, LoopProgram, Output, View
 from nbcompile.record.compilation import Decision
+
+_ADDED = (torch.float32, torch.float64, torch.int32, torch.int64)
 
 
 def with_storage(program: FusedProgram, limits: Limits, *, apart: bool = False) -> FusedProgram:
@@ -57,13 +61,17 @@ def why_not_in_place(group: Group, old: str, new: str, limits: Limits) -> str:
     maker = next((loop for loop in group.loops if any(out.name == new for out in loop.outputs)), None)
     if maker is None or maker.id not in group.bindings:
         return ""
-    places = places_read(group.loops, group.bindings, old)
+    binding = group.bindings[maker.id]
+    written = tuple(binding[axis] for axis in maker.kept)
+    places = places_read(group.loops, group.bindings, old, written)
+    if maker.kind == "scatter":
+        if not limits.split_alone and not _is_one_atomic(maker):
+            return "a scatter of this type combines in memory of its own"
+        return f"{old} is overwritten here, and read at other points" if places or maker.base != old else ""
     if not places:
         return ""
     if group.product is not None:
         return f"a kernel of a matrix product reads {old} in an order of its own"
-    binding = group.bindings[maker.id]
-    written = tuple(binding[axis] for axis in maker.kept)
     if any(place != written for place in places):
         return f"{old} is overwritten here, and read at other points"
     here = frozenset[Axis]().union(*(place.axes() for place in written))
@@ -78,6 +86,11 @@ def why_not_in_place(group: Group, old: str, new: str, limits: Limits) -> str:
     if any(axis.extent != ONE for axis in others - here):
         return f"{old} is overwritten here, and read by every row"
     return ""
+
+
+def _is_one_atomic(scatter: Loop) -> bool:
+    """Whether a GPU puts each point where it belongs at once: what has no atomic addition it does not."""
+    return scatter.mode in (None, "set") or (scatter.mode == "add" and scatter.outputs[0].dtype in _ADDED)
 
 
 def _reached_by(buffer: str, group: Group) -> frozenset[Axis]:

@@ -6,7 +6,7 @@ subexpressions are one node, an inlined producer is its nodes at the reader's in
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -44,6 +44,7 @@ from nbcompile.compiler.loop_ir.index import (
     index,
 )
 from nbcompile.compiler.loop_ir.nodes import Buffer, Loop
+from nbcompile.compiler.loop_ir.pins import Pins, by_pins, pins_of
 from nbcompile.compiler.loop_ir.proofs import quotients
 from nbcompile.compiler.loop_ir.substitution import joined, substitute
 
@@ -87,7 +88,9 @@ class Resolver:
         self.ranges = Ranges()
         self.makers = {out.name: loop for loop in group.loops for out in loop.outputs}
         self.table: dict[object, Value] = {}
-        self.memo: dict[tuple[str, tuple[IndexExpr, ...]], Value] = {}
+        self.memo: dict[tuple[str, tuple[IndexExpr, ...], Pins], Value] = {}
+        self.overwritten = dict(self._overwritten())
+        self.pins: Pins = ()  # what the guards around make equal
         self.names: dict[int, str] = {}
         self.results: dict[str, Value] = {}  # of reductions that need no walk
         self.reduced: dict[tuple[str, int, torch.dtype], str] = {}  # outputs of others, by kind and value
@@ -113,6 +116,14 @@ class Resolver:
                     stores.append(Store(loop, memory, place, made, memory != out.name, kept))
         every = (*stores, *self.found)
         return KernelValues(self.group, self.nest, tuple(reductions), every, self.names, self.ways)
+
+    def _overwritten(self) -> Iterator[tuple[str, tuple[IndexExpr, ...]]]:
+        """Inputs whose new values are made in their own memory, and where in it each point is written."""
+        for loop in self.group.loops:
+            for out in loop.outputs if loop.id in self.bindings else ():
+                if out.name in self.group.in_place:
+                    written = tuple(self.bindings[loop.id][axis] for axis in loop.kept)
+                    yield self.group.in_place[out.name], written
 
     def _reduction(self, loop: Loop, binding: Binding) -> list[Reduction]:
         self.origin = loop.id
@@ -192,7 +203,7 @@ class Resolver:
         """The value of a pointwise loop (or a reduction of one element) at output index ``kept``, as
         held in a register."""
         name = loop.outputs[output].name
-        key = (name, kept)
+        key = (name, kept, self.pins)
         if key not in self.memo:
             outer, self.origin = self.origin, loop.id
             mapping = dict(zip(loop.kept, kept, strict=True)) | dict.fromkeys(loop.reduced, ZERO)
@@ -225,7 +236,10 @@ class Resolver:
             bounds: Any = tuple(tuple(self.resolved(item, binding) for item in each) for each in expr.bounds)
             if (holds := decide(bounds, {})) is not None:
                 return self.value(expr.inside if holds else expr.outside, binding)
-            inside, outside = self.value(expr.inside, binding), self.value(expr.outside, binding)
+            around, more = self.pins, pins_of(bounds) if self.overwritten else ()
+            self.pins = (*around, *more)
+            inside, self.pins = self.value(expr.inside, binding), around
+            outside = self.value(expr.outside, binding)
             if inside.number == outside.number:  # what is overwritten by itself
                 return inside
             part = inside.kind == "guard" and inside.args[1].number == outside.number
@@ -280,6 +294,8 @@ class Resolver:
             number = [out.name for out in maker.outputs].index(load.buffer)
             return self._made(maker, places, number)
         buffer = self.buffers[load.buffer]
+        if self.pins and load.buffer in self.overwritten:
+            places = by_pins(places, self.overwritten[load.buffer], self.pins)
         offset, each = self._place(buffer.offset(places)), tuple(map(self._place, places))
         found = self._new("load", compute_dtype(load.dtype), buffer=load.buffer, place=offset, index=each)
         self.ways.setdefault(found.number, {})[each] = None

@@ -32,7 +32,7 @@ from nbcompile.compiler.loop_ir.nodes import (
 )
 from nbcompile.compiler.lower import as_itself
 from nbcompile.compiler.lower.builder import Builder
-from nbcompile.compiler.lower.outputs import Outputs, storage_of
+from nbcompile.compiler.lower.outputs import Outputs, as_it_stands, storage_of
 from nbcompile.compiler.lower.registry import registry
 from nbcompile.compiler.lower.sizes import SizeTable
 from nbcompile.compiler.lower.sizes_of_data import called_as_it_is, checked, number_of, tell_place
@@ -83,7 +83,9 @@ def aten_to_loops(
             values[node] = View.whole(buffer_like(node.name, tensor, "constant"))
         elif node.op == "call_function":
             builder.begin(node.name, node.meta.get(STEP_OF) or _op_name(node.target), origins, fake)
-            values[node] = _lower_node(builder, node, values, away, called.get(origins[0], ""))
+            values[node] = as_it_stands(builder, node, values) or _lower_node(
+                builder, node, values, away, called.get(origins[0], "")
+            )
             tell_place(builder, node, values)
             builder.folded.made(node, values[node])
             if node.target is aten.copy_.default:

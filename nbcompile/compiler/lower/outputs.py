@@ -9,11 +9,12 @@ from typing import Any
 
 import torch
 from torch import fx
+from torch.utils._pytree import tree_leaves
 
 from nbcompile.compiler.in_aten import shows_an_argument
 from nbcompile.compiler.loop_ir.computed_sizes import PythonNumber
 from nbcompile.compiler.loop_ir.index import ONE, ZERO, IndexExpr, index
-from nbcompile.compiler.loop_ir.nodes import Buffer, Output, View, ViewCall, ViewCalls
+from nbcompile.compiler.loop_ir.nodes import Buffer, Loop, Output, View, ViewCall, ViewCalls
 from nbcompile.compiler.lower.builder import NATIVE_DTYPES, Builder
 from nbcompile.compiler.lower.strides import has_own_places
 from nbcompile.compiler.marked import marked
@@ -319,6 +320,39 @@ def _is_view(node: fx.Node) -> bool:
 
 def _is_view_of_several(node: fx.Node) -> bool:
     return node.target is operator.getitem and isinstance(node.args[0], fx.Node) and _is_view(node.args[0])
+
+
+def as_it_stands(builder: Builder, node: fx.Node, values: Mapping[fx.Node, Any]) -> View | None:
+    """The new value of the input that a node overwrites (``copy_``), where one loop makes it point by point
+    (or a scatter into that very input), laid out as the input is, and the caller gets no tensor of its own
+    that shows it; None elsewhere."""
+    if node.target is not aten.copy_.default:
+        return None
+    target, source = node.args[:2]
+    results = tree_leaves(node.graph.output_node().args)
+    returned = {storage_of(each) for each in results if isinstance(each, fx.Node)}
+    if not isinstance(target, fx.Node) or not isinstance(source, fx.Node) or storage_of(source) in returned:
+        return None
+    old, new = values[target], values[source]
+    if not isinstance(old, View) or not isinstance(new, View) or not (old.is_whole() and new.is_whole()):
+        return None
+    into, made = old.buffer, new.buffer
+    alike = (into.shape, into.strides, into.dtype) == (made.shape, made.strides, made.dtype)
+    if into.role != "input" or made.role != "temporary" or not alike or into.meets_itself():
+        return None
+    if made.name in builder.updates.values() or into.name in builder.updates:
+        return None
+    for place, loop in enumerate(builder.statements):
+        if isinstance(loop, Loop) and loop.outputs == (made,):
+            pointwise = loop.kind == "pointwise" and not loop.reduced
+            if not pointwise and (loop.kind != "scatter" or loop.base != into.name):
+                return None
+            builder.statements[place] = replace(
+                loop, origins=tuple(dict.fromkeys((*loop.origins, *builder.origins)))
+            )
+            builder.updates[into.name] = made.name
+            return new
+    return None
 
 
 def storage_of(node: fx.Node) -> Any:

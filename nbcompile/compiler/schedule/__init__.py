@@ -42,7 +42,8 @@ def choose(group: Group, buffers: Mapping[str, Buffer], target: Target) -> tuple
 
     Raises CodegenError where no schedule can do it."""
     work = Work.of(group, buffers, target)
-    for kind in KINDS[work.kind]:
+    in_place = work.kind == "scatter" and group.in_place  # all others write every element
+    for kind in (Scatter,) if in_place else KINDS[work.kind]:
         schedule = kind.fit(work)
         if schedule is not None:
             return work, schedule.on(target)

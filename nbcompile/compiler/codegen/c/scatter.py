@@ -25,7 +25,9 @@ def scatter_nest(nests: Nests) -> None:
     """Print the kernel of a group that holds one scatter."""
     group, nest = nests.values.group, nests.nest
     loop = next(item for item in group.loops if item.kind == "scatter")
-    _copy_base(nests, loop)
+    held = group.in_place.get(loop.name, loop.name)
+    if held != loop.base:
+        _copy_base(nests, loop)
     resolver = _resolver(nests, loop)
     binding = group.bindings[loop.id]
     value = resolver.value(loop.body, binding)
@@ -50,9 +52,12 @@ def scatter_nest(nests: Nests) -> None:
         nests.for_(lane, between=between)
     scope = nests.inside([value], {}, scope)
     _report_place(nests, place, loop, scope)
-    memory = nests.memory(loop.name, write=True)
+    memory = nests.memory(held, write=True)
     where = f"{memory}[{nests.place(place, scope)}]"
-    _combine(nests, loop, where, nests.code(value, scope))
+    nests.out.touch(held, None, write=True)
+    # nothing of an input is overwritten with what an index out of range was given
+    sure = held == loop.base and any(isinstance(atom, Gathered) for atom in place.atoms())
+    _combine(nests, loop, f"if (!bad) {where}" if sure else where, where, nests.code(value, scope))
     for _ in range(len(nest.axes) + (lane is not None)):
         nests.out.close()
 
@@ -125,10 +130,9 @@ def _report_place(nests: Nests, place: IndexExpr, loop: Loop, scope: Scope) -> N
             nests.out.add(f"{out_of_range(text, size)};", [loop.id])
 
 
-def _combine(nests: Nests, loop: Loop, where: str, value: Expression) -> None:
+def _combine(nests: Nests, loop: Loop, put: str, where: str, value: Expression) -> None:
     """Put a value into the output, as the loop's mode says."""
     dtype = nests.buffers[loop.name].dtype
-    nests.out.touch(loop.name, None, write=True)
     if loop.mode is not None and loop.mode != "set":
         register = compute_dtype(dtype)
         old = nests.fresh("old")
@@ -136,4 +140,4 @@ def _combine(nests: Nests, loop: Loop, where: str, value: Expression) -> None:
         nests.out.add(f"const {REGISTER_TYPES[register]} {old} = {loaded.text};", [loop.id])
         combine = {"add": "add", "mul": "mul", "max": "maximum", "min": "minimum"}[loop.mode]
         value = nests.writer.op(combine, [name(old, register), value], register)
-    nests.out.add(f"{where} = {nests.stored(value, dtype).operand};", [loop.id])
+    nests.out.add(f"{put} = {nests.stored(value, dtype).operand};", [loop.id])

@@ -3,15 +3,16 @@ Also the copies that write results into the graph's inputs."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
-from nbcompile.compiler.loop_ir.expr import Expr, Guarded, compute_dtype
-from nbcompile.compiler.loop_ir.index import ONE, ZERO, IndexExpr, at_least, floordiv, mod
-from nbcompile.compiler.loop_ir.nodes import View
-from nbcompile.compiler.lower.builder import NATIVE_DTYPES, Builder
+from nbcompile.compiler.loop_ir.expr import Expr, Guarded, Load, compute_dtype
+from nbcompile.compiler.loop_ir.index import ONE, ZERO, IndexExpr, at_least, floordiv, index, mod
+from nbcompile.compiler.loop_ir.nodes import Loop, View
+from nbcompile.compiler.loop_ir.pins import by_pins, pins_of
+from nbcompile.compiler.lower.builder import NATIVE_DTYPES, Builder, at
 from nbcompile.compiler.lower.fitting import require
 from nbcompile.compiler.lower.operators.joining import Bound, on_diagonal, only_where
 from nbcompile.compiler.lower.operators.shape import expand_to, first_index, place_in_memory, wrap_dim
@@ -54,19 +55,19 @@ def slice_scatter(
     earlier = floordiv(begin + pace - 1, pace)
 
     def body(*where: IndexExpr) -> Expr:
-        at = where[dim]
+        place = where[dim]
         compute = compute_dtype(x.dtype)
         old = b.element(x, where)
-        shifted = at - begin + earlier * pace
+        shifted = place - begin + earlier * pace
         along = floordiv(shifted, pace) - earlier
-        bounds: list[Bound] = [(at, begin, begin + (count - 1) * pace + 1)]
+        bounds: list[Bound] = [(place, begin, begin + (count - 1) * pace + 1)]
         if pace != ONE:
             bounds.append((mod(shifted, pace), ZERO, ONE))
         if begin == ZERO and pace == ONE and count == x.shape[dim]:
             bounds = []
         return only_where(bounds, b.element(src, (*where[:dim], along, *where[dim + 1 :]), compute), old)
 
-    return b.generate(x.shape, x.dtype, body)
+    return _with_part(b, x, body)
 
 
 @lowering(
@@ -92,7 +93,7 @@ def select_scatter(b: Builder, x: View, src: View, dim: int, place: Any) -> View
         inside = b.element(src, where[:dim] + where[dim + 1 :], compute_dtype(x.dtype))
         return Guarded(((where[dim], chosen, chosen + 1),), inside, b.element(x, where))
 
-    return b.generate(x.shape, x.dtype, body)
+    return _with_part(b, x, body)
 
 
 @lowering(
@@ -118,11 +119,44 @@ def diagonal_scatter(b: Builder, x: View, src: View, offset: int = 0, dim1: int 
 
     def body(*where: IndexExpr) -> Expr:
         bound, along = on_diagonal(offset, where[dims[0]], where[dims[1]])
-        others = [at for n, at in enumerate(where) if n not in dims]
+        others = [place for n, place in enumerate(where) if n not in dims]
         inside = b.element(src, (*others, along), compute_dtype(x.dtype))
         return Guarded((bound,), inside, b.element(x, where))
 
-    return b.generate(x.shape, x.dtype, body)
+    return _with_part(b, x, body)
+
+
+def _with_part(b: Builder, x: View, body: Callable[..., Expr]) -> View:
+    """``x`` with a part replaced. ``x[i] += y`` replaces it twice, by the same: then ``x`` is taken as it was
+    before the first; it is ``x`` itself where the part is replaced by what it is."""
+    where = at(b.axes(x.shape))
+    point, before = body(*where), _before_this_part(b, x, body)
+    if isinstance(point, Guarded) and isinstance(point.inside, Load) and isinstance(point.outside, Load):
+        new, old = point.inside, point.outside
+        if new.buffer == old.buffer and by_pins(new.index, old.index, pins_of(point.bounds)) == old.index:
+            return x
+    return b.generate(x.shape, x.dtype, body if before is None else before)
+
+
+def _before_this_part(b: Builder, x: View, body: Callable[..., Expr]) -> Callable[..., Expr] | None:
+    """``body``, all else of which is what lay there before the very part that it replaces was replaced
+    before; None where ``x`` is not made so."""
+    made = next((loop for loop in b.statements if loop.outputs == (x.buffer,)), None)
+    if not isinstance(made, Loop) or made.kind != "pointwise" or not x.is_whole():
+        return None
+    first = made.body
+    where = tuple(map(index, made.axes))
+    point = body(*where)
+    if not isinstance(first, Guarded) or not isinstance(point, Guarded) or first.bounds != point.bounds:
+        return None
+
+    def again(*where: IndexExpr) -> Expr:
+        point = body(*where)
+        assert isinstance(point, Guarded)
+        old = first.outside.substitute(dict(zip(made.axes, where, strict=True)))
+        return Guarded(point.bounds, point.inside, old)
+
+    return again
 
 
 @lowering(

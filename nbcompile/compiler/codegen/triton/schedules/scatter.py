@@ -67,7 +67,10 @@ class ScatterNest(ScatteredNest):
     plan: Scatter
 
     def write(self) -> None:
-        memory = self.out
+        memory = self.buffers[self.group.in_place.get(self.out.name, self.out.name)]
+        if memory.name == self.loop.base:
+            self._combine(memory)
+            return
         if self.plan.wide is not None:
             memory = Buffer(f"{self.out.name}_wide", self.out.shape, self.out.strides, self.plan.wide)
             self.buffers[memory.name] = memory
