@@ -13,9 +13,10 @@ from torch.utils._pytree import tree_leaves
 from nbcompile.compiler.codegen.memory_reuse import taken_over
 from nbcompile.compiler.codegen.printed import Parameter, PrintedKernel
 from nbcompile.compiler.loop_ir.computed_sizes import PythonNumber, python_text, told_by
+from nbcompile.compiler.loop_ir.expr import SizeComparison
 from nbcompile.compiler.loop_ir.fused import FusedProgram, Group
 from nbcompile.compiler.loop_ir.index import ZERO, IndexExpr, product
-from nbcompile.compiler.loop_ir.known_sizes import SizeComparison, sizes_computed, sizes_given
+from nbcompile.compiler.loop_ir.known_sizes import sizes_computed, sizes_given
 from nbcompile.compiler.loop_ir.nodes import (
     Body,
     Buffer,

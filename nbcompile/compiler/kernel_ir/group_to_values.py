@@ -6,6 +6,7 @@ subexpressions are one node, an inlined producer is its nodes at the reader's in
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -35,6 +36,7 @@ from nbcompile.compiler.loop_ir.expr import (
 )
 from nbcompile.compiler.loop_ir.fused import Binding, Group, Nest
 from nbcompile.compiler.loop_ir.index import (
+    ONE,
     ZERO,
     Axis,
     FloorDiv,
@@ -184,11 +186,19 @@ class Resolver:
             for first, second in (value.args, value.args[::-1]):
                 picked = None if axis in second.axes else self._one_hot(first, axis)
                 if picked is not None:
-                    return self._op("mul", (picked, second), value.dtype)
+                    return self._beside_zeros(self._op("mul", (picked, second), value.dtype), second, axis)
         if value.op in ("neg", *_ROUND.values()):
             picked = self._one_hot(value.args[0], axis)
             return None if picked is None else self._op(value.op, (picked,), value.dtype)
         return None
+
+    def _beside_zeros(self, picked: Value, factor: Value, axis: Axis) -> Value:
+        """``picked`` and the products of ``factor`` with the zeros beside it: NaN if it is not finite."""
+        finite = factor.kind == "const" and math.isfinite(factor.literal)
+        if finite or axis.extent == ONE or not factor.dtype.is_floating_point:
+            return picked
+        zero = self._new("const", factor.dtype, literal=0.0)
+        return self._op("add", (picked, self._op("mul", (factor, zero), factor.dtype)), picked.dtype)
 
     def _found(self, loop: Loop, value: Value) -> None:
         """The result of a reduction is ``value``: it need not be walked for."""

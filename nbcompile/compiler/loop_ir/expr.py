@@ -8,7 +8,8 @@ computed in float32 and rounded only where it is stored or cast.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+import operator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +18,7 @@ import torch
 from nbcompile.compiler.loop_ir.computed_sizes import PythonNumber
 from nbcompile.compiler.loop_ir.index import Atom, Axis, Index, IndexExpr, index
 from nbcompile.compiler.loop_ir.substitution import substitute
+from nbcompile.errors import LoweringError
 
 Number = bool | int | float
 HALF = (torch.float16, torch.bfloat16)
@@ -365,10 +367,53 @@ class SizeNumber:
     python: PythonNumber
 
 
-def scalar(value: Number | IndexExpr | SizeNumber, dtype: torch.dtype) -> Expr:
-    """A number, a symbolic size, or a number computed of such, as an expression of ``dtype``."""
+SIGNS: dict[str, Callable[[int, int], bool]] = {
+    "==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt,
+    ">=": operator.ge,
+}  # fmt: skip
+_NAMES = {"==": "eq", "!=": "ne", "<": "lt", "<=": "le", ">": "gt", ">=": "ge"}
+_OPPOSITE = {"==": "!=", "!=": "==", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
+
+
+@dataclass(frozen=True)
+class SizeComparison:
+    """A comparison of sizes that a graph checks when it runs (``_assert_scalar``); ``sign`` as Python
+    writes it."""
+
+    left: IndexExpr
+    sign: str
+    right: IndexExpr
+
+    def __str__(self) -> str:
+        return f"{self.left} {self.sign} {self.right}"
+
+    def negated(self) -> SizeComparison:
+        return SizeComparison(self.left, _OPPOSITE[self.sign], self.right)
+
+    def truth(self) -> Expr:
+        """Whether it is so, as kernels compute it."""
+        return op(_NAMES[self.sign], index_value(self.left), index_value(self.right))
+
+    def holds(self, number: Callable[[IndexExpr], int]) -> bool:
+        """Whether it is so, of the numbers that sizes are."""
+        return bool(SIGNS[self.sign](number(self.left), number(self.right)))
+
+    def facts(self) -> tuple[IndexExpr, ...]:
+        """Expressions that are not negative where it holds."""
+        less, more = self.right - self.left, self.left - self.right
+        known = {"<": (less - 1,), "<=": (less,), ">": (more - 1,), ">=": (more,), "==": (less, more)}
+        return known.get(self.sign, ())
+
+
+def scalar(value: Number | IndexExpr | SizeNumber | SizeComparison, dtype: torch.dtype) -> Expr:
+    """A number, a symbolic size, or what is computed of such, as an expression of ``dtype``. LoweringError
+    for what only Python computes."""
     if isinstance(value, SizeNumber):
         return cast(value.value, dtype)
+    if isinstance(value, SizeComparison):
+        return cast(value.truth(), dtype)
+    if not isinstance(value, int | float | IndexExpr):
+        raise LoweringError(f"no loop computes {value}")
     return index_value(value, dtype) if isinstance(value, IndexExpr) else constant(value, dtype)
 
 

@@ -14,9 +14,17 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from nbcompile.compiler.loop_ir.computed_sizes import ComputedSize, PythonNumber, told_by
-from nbcompile.compiler.loop_ir.expr import Constant, Expr, Guarded, IndexValue, Indirect, Load, Op
+from nbcompile.compiler.loop_ir.expr import (
+    Constant,
+    Expr,
+    Guarded,
+    IndexValue,
+    Indirect,
+    Load,
+    Op,
+    SizeComparison,
+)
 from nbcompile.compiler.loop_ir.index import Atom, Axis, FloorDiv, IndexExpr, Mod, Size
-from nbcompile.compiler.loop_ir.known_sizes import SizeComparison
 from nbcompile.compiler.loop_ir.nodes import (
     Buffer,
     LibraryCall,

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable
-from dataclasses import dataclass
-
 from torch.utils._pytree import tree_leaves
 
 from nbcompile.compiler.loop_ir.computed_sizes import (
@@ -15,41 +11,9 @@ from nbcompile.compiler.loop_ir.computed_sizes import (
     computed_in,
     told_by,
 )
-from nbcompile.compiler.loop_ir.expr import Indirect, walk_index
+from nbcompile.compiler.loop_ir.expr import Indirect, SizeComparison, walk_index
 from nbcompile.compiler.loop_ir.index import IndexExpr
 from nbcompile.compiler.loop_ir.nodes import Buffer, Loop, LoopProgram, Statement, View, ViewCalls
-
-SIGNS: dict[str, Callable[[int, int], bool]] = {
-    "==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt,
-    ">=": operator.ge,
-}  # fmt: skip
-_OPPOSITE = {"==": "!=", "!=": "==", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
-
-
-@dataclass(frozen=True)
-class SizeComparison:
-    """A comparison of sizes that a graph checks when it runs (``_assert_scalar``); ``sign`` as Python
-    writes it."""
-
-    left: IndexExpr
-    sign: str
-    right: IndexExpr
-
-    def __str__(self) -> str:
-        return f"{self.left} {self.sign} {self.right}"
-
-    def negated(self) -> SizeComparison:
-        return SizeComparison(self.left, _OPPOSITE[self.sign], self.right)
-
-    def holds(self, number: Callable[[IndexExpr], int]) -> bool:
-        """Whether it is so, of the numbers that sizes are."""
-        return bool(SIGNS[self.sign](number(self.left), number(self.right)))
-
-    def facts(self) -> tuple[IndexExpr, ...]:
-        """Expressions that are not negative where it holds."""
-        less, more = self.right - self.left, self.left - self.right
-        known = {"<": (less - 1,), "<=": (less,), ">": (more - 1,), ">=": (more,), "==": (less, more)}
-        return known.get(self.sign, ())
 
 
 def sizes_in(statement: Statement) -> set[str]:

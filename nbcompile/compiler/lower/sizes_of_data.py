@@ -15,9 +15,9 @@ import torch
 from torch import fx
 
 from nbcompile.compiler.loop_ir.computed_sizes import PythonNumber, only_size, python_text
-from nbcompile.compiler.loop_ir.expr import SizeNumber
+from nbcompile.compiler.loop_ir.expr import SIGNS, SizeComparison, SizeNumber
 from nbcompile.compiler.loop_ir.index import IndexExpr
-from nbcompile.compiler.loop_ir.known_sizes import SIGNS, SizeComparison, sizes_given, sizes_in
+from nbcompile.compiler.loop_ir.known_sizes import sizes_given, sizes_in
 from nbcompile.compiler.loop_ir.nodes import (
     REPEATED_DRAW,
     SAVED_DRAW,

@@ -102,3 +102,12 @@ def test_parts_of_parts_written_one_after_another_make_one_chain() -> None:
         assert torch.equal(plain(x), windows(side)(x)) and plain.ran_compiled
         lengths.append(max(len(kernel.sources["triton"]) for kernel in run.compilation.kernels))
     assert lengths[1] < 20 * lengths[0]  # 16 writes for 4, each under all those after it
+
+
+def test_a_product_with_one_of_a_row_is_nan_where_the_zeros_beside_it_make_it_so() -> None:
+    def function(i: torch.Tensor, v: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return (torch.where(torch.arange(7) == i[:, None], v[:, None], 0.0) * w[:, None]).sum(-1)
+
+    given = torch.tensor([0, 3, 9, 2]), torch.ones(4), torch.tensor([1.0, torch.inf, torch.inf, torch.nan])
+    got = nbcompile.compile(function, options={"cache": False})(*given)
+    torch.testing.assert_close(got, function(*given), equal_nan=True)

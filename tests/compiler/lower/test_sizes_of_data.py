@@ -10,9 +10,8 @@ import torch
 
 import nbcompile
 from nbcompile.compiler.fuse.dependencies import dependencies
-from nbcompile.compiler.loop_ir.expr import constant
+from nbcompile.compiler.loop_ir.expr import SizeComparison, constant
 from nbcompile.compiler.loop_ir.index import ONE, Axis, Size, index
-from nbcompile.compiler.loop_ir.known_sizes import SizeComparison
 from nbcompile.compiler.loop_ir.nodes import Buffer, LibraryCall, Loop, LoopProgram, View
 from nbcompile.compiler.lower.sizes_of_data import checked
 from tests.nightly import few

@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
+import nbcompile
 from nbcompile.compiler.capture.decompositions import decompositions
 from nbcompile.compiler.loop_ir.interpret import interpret
 from nbcompile.compiler.loop_ir.nodes import LibraryCall
@@ -55,3 +56,28 @@ def test_a_power_that_is_a_size():
     program = verify(aten_to_loops(AtenGraph("g0.fw", "forward", module, ids), Options()))
     x = torch.rand(3, 4)
     torch.testing.assert_close(interpret(program, [x])[0], x**3)
+
+
+TRUTHS = {
+    "a_tensor": lambda x: torch.tensor(x.shape[0] > 4),
+    "chosen": lambda x: torch.where(x > 0, x.shape[0] > 4, False),
+    "and": lambda x: (x > 0) & (x.shape[0] > 4),
+    "filled": lambda x: torch.full((2,), x.shape[0] > 4),
+    "in_a_list": lambda x: torch.tensor([x.shape[0] > 4, True]),
+    "even": lambda x: torch.tensor(x.shape[0] % 2 == 0),
+    "a_factor": lambda x: x * (x.shape[0] > 4),
+    "of_data": lambda x: torch.full((2,), (x * 2).long().sum().item() > 9),
+    "of_data_as_a_tensor": lambda x: torch.tensor((x * 2).long().sum().item() > 9),
+}
+
+
+@pytest.mark.parametrize("name", TRUTHS)
+def test_a_comparison_of_sizes_is_true_where_it_is(name):
+    """It was true as any object is."""
+    function = TRUTHS[name]
+    torch._dynamo.reset()
+    with torch._dynamo.config.patch(capture_scalar_outputs=True):
+        run = nbcompile.compile(function, dynamic=True, options={"cache": False})
+        for size in (3, 4, 5, 6, 7):
+            assert torch.equal(run(torch.ones(size)), function(torch.ones(size)))
+    assert run.ran_compiled, run.eager_reason
