@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from nbcompile.compiler.rewrite.new_nodes import fake_mode, fake_tensors, insert
+from nbcompile.compiler.rewrite.new_nodes import fake_mode, fake_tensors, insert, replace
 from nbcompile.compiler.stages import SHOWS_A_MARK, STEP_OF
 
 aten = torch.ops.aten
@@ -94,7 +94,10 @@ def pairs_of_complex_numbers(module: fx.GraphModule) -> int:
                 if _is_complex(node):
                     pair, made = made, steps(aten.view_as_complex.default, made)
                     pairs[made] = pair
-            node.replace_all_uses_with(made)
+            if _value(node).is_conj() or _value(node).is_neg():  # of a number, not of what is shown
+                node.replace_all_uses_with(made)
+            else:
+                replace(node, made)
     if chosen or changed:
         graph.eliminate_dead_code()
         graph.lint()

@@ -263,3 +263,28 @@ def test_complex_numbers_that_a_library_is_given(number: complex) -> None:
         torch.testing.assert_close(one, other, equal_nan=True)
         assert torch.equal(one.real.signbit(), other.real.signbit())
     assert run.ran_compiled, run.eager_reason
+
+
+def _pair_of(make: Callable[[Tensor], Tensor]) -> Callable[[Tensor], tuple[Tensor, ...]]:
+    def function(p: Tensor) -> tuple[Tensor, ...]:
+        made = make(p)
+        return made, torch.view_as_real(made), made.real
+
+    return function
+
+
+@pytest.mark.parametrize(
+    "make",
+    [lambda p: torch.polar(p, p), lambda p: torch.complex(p, p), lambda p: torch.complex(p, p) * 2],
+    ids=["polar", "complex", "product"],
+)
+def test_what_shows_a_returned_number_by_its_parts_shares_its_memory(
+    make: Callable[[Tensor], Tensor],
+) -> None:
+    function = _pair_of(make)
+    torch._dynamo.reset()
+    found = nbcompile.compile(function, options={"cache": False})(torch.randn(8))
+    for one in found:
+        assert one.untyped_storage().data_ptr() == found[0].untyped_storage().data_ptr()
+    found[1].zero_()
+    assert not found[0].abs().any() and not found[2].any()
