@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
+from nbcompile.compiler.fuse import traffic
 from nbcompile.compiler.fuse.cost import flops
 from nbcompile.compiler.fuse.dependencies import reads
 from nbcompile.compiler.loop_ir.fused import FusedProgram, Group
@@ -126,8 +127,8 @@ def kernel_records(program: FusedProgram, source: KernelSource) -> list[Kernel]:
                 ),
                 reads=tuple(sorted(read)),
                 writes=tuple(sorted(group.stored)),
-                bytes_read=sum(buffers[name].bytes_hint() for name in read),
-                bytes_written=sum(buffers[name].bytes_hint() for name in group.stored),
+                bytes_read=sum(traffic.bytes_read(group, buffers).values()),
+                bytes_written=traffic.bytes_written(group, buffers),
                 flops=sum(flops(loop) for loop in group.loops),
             )
         )

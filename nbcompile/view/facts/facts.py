@@ -82,7 +82,8 @@ class Facts:
 def facts(compilation: Compilation, links: Links, pending: Pending | None = None) -> Facts:
     """All figures of the head, from the record alone, which may be ``pending``."""
     calls = calls_of(compilation, links)
-    moved, unfused = sum(call.bytes for call in calls), _unfused_bytes(compilation)
+    moved = sum(call.bytes for call in calls)
+    unfused = moved + sum(each.bytes_saved for each in compilation.decisions if each.accepted)
     lines = [*_count_lines(compilation, calls)]
     if moved:
         before = f", {bytes_text(unfused)} before fusion" if unfused > moved else ""
@@ -232,15 +233,6 @@ def _loop_parts(kernel: Kernel | None, loops: Mapping[str, Node]) -> list[tuple[
     if kernel is None:
         return []
     return [(id, float(max(1, loops[id].bytes))) for id in kernel.loops if id in loops]
-
-
-def _unfused_bytes(compilation: Compilation) -> int:
-    """Bytes if every loop and call read its inputs from memory and wrote its result there."""
-    total = 0
-    for graph in stage_graphs(compilation, "loops"):
-        sizes = {node.id: max(0, node.bytes) for node in graph.nodes}
-        total += sum(sizes[n.id] + sum(sizes.get(i, 0) for i in set(n.inputs)) for n in working(graph))
-    return total
 
 
 def contestant(compilation: Compilation) -> str:
