@@ -61,9 +61,23 @@ def fix_sizes(module: fx.GraphModule) -> bool:
 
 
 def can_fix(module: fx.GraphModule) -> bool:
-    """Whether a graph has symbolic sizes, and all can still be guarded to be what they were traced with."""
+    """Whether a graph has symbolic sizes, and all can still be guarded to be what they were traced with: not
+    those that the program has marked to be symbols (``mark_dynamic``), for which that is an error."""
     found = _symbols(module)
+    if any(symbol in _marked(env) for symbol, env in found):
+        return False
     return bool(found) and not any(env.frozen or hint_of(symbol, env) is None for symbol, env in found)
+
+
+def _marked(env: Any) -> set[sympy.Symbol]:
+    """The symbols that have to stay symbols, or Dynamo raises."""
+    found: set[sympy.Symbol] = set()
+    for tracked in env.tracked_fakes or ():
+        told = getattr(tracked.symbolic_context, "constraint_sizes", None) or ()
+        for extent, constraint in zip(getattr(tracked.fake, "shape", ()), told, strict=False):
+            if isinstance(extent, torch.SymInt) and constraint and not constraint.warn_only:
+                found |= extent.node.expr.free_symbols
+    return found
 
 
 def _symbols(module: fx.GraphModule) -> set[tuple[sympy.Symbol, Any]]:

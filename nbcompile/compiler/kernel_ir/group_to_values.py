@@ -224,6 +224,8 @@ class Resolver:
                 self.names.setdefault(value.number, name)
             elif loop.reduction in ("argmax", "argmin"):
                 value = self._new("const", torch.int64, literal=0)
+            elif loop.reduction == "sum" and value.dtype.is_floating_point:  # from 0 on: no -0
+                value = self._op("add", (value, self._new("const", value.dtype, literal=0.0)), value.dtype)
             elif output == 1:  # squares about the mean of one element: 0, or NaN
                 rest = self._op("sub", (value, value), value.dtype)
                 value = self._op("mul", (rest, rest), value.dtype)

@@ -111,3 +111,14 @@ def test_a_product_with_one_of_a_row_is_nan_where_the_zeros_beside_it_make_it_so
     given = torch.tensor([0, 3, 9, 2]), torch.ones(4), torch.tensor([1.0, torch.inf, torch.inf, torch.nan])
     got = nbcompile.compile(function, options={"cache": False})(*given)
     torch.testing.assert_close(got, function(*given), equal_nan=True)
+
+
+def test_a_sum_of_one_number_is_no_minus_zero() -> None:
+    def function(x: torch.Tensor) -> list[torch.Tensor]:
+        return [x[1:2].sum(), x.view(4, 1).sum(1), x[None].sum(0), x.view(4, 1).mean(1), (x * 2)[None].sum(0)]
+
+    x = torch.tensor([0.0, -0.0, -0.0, 1.0])
+    for got, expected in zip(
+        nbcompile.compile(function, options={"cache": False})(x), function(x), strict=True
+    ):
+        assert torch.equal(got, expected) and torch.equal(got.signbit(), expected.signbit())

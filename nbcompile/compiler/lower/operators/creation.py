@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -174,6 +175,11 @@ def scalar_tensor(b: Builder, value: Any, **options: Any) -> View:
 
 
 @lowering(aten._efficientzerotensor.default, samples=_SIZES)  # of gradients: it has no memory
+def zeros(b: Builder, *given: Any, **options: Any) -> View:
+    """Zeros."""
+    return _filled(b, 0)
+
+
 # what an empty tensor holds is undefined: only those without elements can be compared with eager
 @lowering(aten.empty.memory_format, samples=calls(
     plain=lambda draw: call([0, 5]),
@@ -182,9 +188,16 @@ def scalar_tensor(b: Builder, value: Any, **options: Any) -> View:
 @lowering(aten.empty_strided.default, samples=calls(plain=lambda draw: call([0, 5], [1, 7])))
 @lowering(aten.new_empty_strided.default, samples=calls(plain=lambda draw: call(draw(3), [0, 5], [1, 7])))
 @lowering(aten.empty_permuted.default, samples=calls(plain=lambda draw: call([0, 5], [1, 0])))
-def zeros(b: Builder, *given: Any, **options: Any) -> View:
-    """Also for tensors whose contents are undefined: zeros can be fused away, memory cannot."""
-    return _filled(b, 0)
+def empty(b: Builder, *given: Any, **options: Any) -> View:
+    """A tensor whose contents are undefined, as zeros: these can be fused away, memory cannot. Where torch is
+    told to be deterministic, what it fills such tensors with."""
+    deterministic: Any = torch.utils.deterministic
+    dtype = b.result_dtype()
+    if not (torch.are_deterministic_algorithms_enabled() and deterministic.fill_uninitialized_memory):
+        return _filled(b, 0)
+    if dtype.is_floating_point:
+        return _filled(b, math.nan)
+    return _filled(b, True if dtype == torch.bool else torch.iinfo(dtype).max)
 
 
 # -- sequences --------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch.fx.experimental import _config as symbolic_config
 
 from nbcompile.compiler.loop_ir.computed_sizes import python_text
 from nbcompile.compiler.loop_ir.expr import BITCASTS, op
@@ -21,6 +22,7 @@ from nbcompile.compiler.loop_ir.index import (
     product,
 )
 from nbcompile.compiler.loop_ir.nodes import View
+from nbcompile.compiler.loop_ir.proofs import proves
 from nbcompile.compiler.lower.builder import Builder
 from nbcompile.compiler.lower.registry import Sample, lowered, lowering, overload
 from nbcompile.compiler.lower.samples import of_view, tensor
@@ -231,6 +233,10 @@ def first_index(b: Builder, start: Any, extent: IndexExpr) -> IndexExpr:
     begin = b.size(0 if start is None else start)
     if b.sizes.is_of_data(begin):
         raise LoweringError("a place that depends on data, and may be out of range")
+    if symbolic_config.backed_size_oblivious and (begin.constant is None or extent.constant is None):
+        facts = b.sizes.facts()
+        if not (proves(begin, facts) and proves(extent - begin, facts)):
+            raise SymbolicSizeError("a slice may begin beyond the end, and torch is told not to guard that")
     if begin.hint() < 0:
         begin = begin + extent
     if begin.hint() < 0:
