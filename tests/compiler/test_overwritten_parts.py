@@ -194,6 +194,15 @@ def single_elements(x: Tensor) -> Any:
     return x.sum()
 
 
+def a_part_is_returned(x: Tensor) -> Any:
+    return x[:3].mul_(2)
+
+
+def views_after(x: Tensor) -> Any:
+    x[2:4] += 1
+    return x[:3], x.view(-1), x
+
+
 def vectors() -> tuple[Tensor, ...]:
     return R(50), torch.randint(0, 50, (7,)), R(7)
 
@@ -238,6 +247,8 @@ PROGRAMS: dict[Callable[..., Any], Callable[[], tuple[Tensor, ...]]] = {
     sums_along: matrix,
     transposed: matrix,
     flipped: matrix,
+    a_part_is_returned: matrix,
+    views_after: matrix,
     single_elements: matrix,
 }
 FLOATS_ONLY = {rows_normalised, read_by_a_product, rows_of_a_product, a_copy_is_returned, itself_is_returned,
@@ -269,6 +280,7 @@ def test_parts_of_inputs(program: Callable[..., Any], dtype: torch.dtype, dynami
     for _ in range(2):
         found, expected = tensors(run(*one)), tensors(program(*other))
         same([*one, *found], [*other, *expected], dtype)
+        assert [each.storage_offset() for each in found] == [each.storage_offset() for each in expected]
         for result in (*found, *expected):  # what shares memory with what
             result.add_(1)
         same([*one, *found], [*other, *expected], dtype)
@@ -290,7 +302,17 @@ def test_parts_of_inputs_by_triton(program: Callable[..., Any]) -> None:
 
 @pytest.mark.parametrize(
     "program",
-    [first_rows, one_of_a_cache, added_at_indices, diagonal, one_column, set_at_indices, scattered],
+    [
+        first_rows,
+        one_of_a_cache,
+        added_at_indices,
+        diagonal,
+        one_column,
+        set_at_indices,
+        scattered,
+        a_part_is_returned,
+        views_after,
+    ],
     ids=lambda f: f.__name__,
 )
 def test_no_kernel_copies_the_input(program: Callable[..., Any]) -> None:

@@ -67,6 +67,7 @@ class Outputs:
         # by what AOTAutograd traced, though guards have since made numbers of its symbols
         given = (node.meta.get("val") for node in arguments)
         self.moving = any(isinstance(value, torch.SymInt) for value in given)
+        self.anew = made_anew(graph.module.graph)
 
     def of(self, items: Sequence[Any]) -> tuple[Output, ...]:
         """What is returned for each of the graph's own results."""
@@ -118,6 +119,9 @@ class Outputs:
         """A result as loops make it. LoweringError where its place in memory would be another."""
         if not saved:
             self._check_places(item, value)
+        base = self.arguments.get(self.anew[item]) if item in self.anew else None
+        if isinstance(base, Buffer) and self.builder.updates.get(base.name) == value.buffer.name:
+            return value  # in the memory of the input itself
         if not self._laid_out(item, value):
             made = self._copied(item, value)
             if not saved:
@@ -329,9 +333,7 @@ def as_it_stands(builder: Builder, node: fx.Node, values: Mapping[fx.Node, Any])
     if node.target is not aten.copy_.default:
         return None
     target, source = node.args[:2]
-    results = tree_leaves(node.graph.output_node().args)
-    returned = {storage_of(each) for each in results if isinstance(each, fx.Node)}
-    if not isinstance(target, fx.Node) or not isinstance(source, fx.Node) or storage_of(source) in returned:
+    if not isinstance(target, fx.Node) or not isinstance(source, fx.Node):
         return None
     old, new = values[target], values[source]
     if not isinstance(old, View) or not isinstance(new, View) or not (old.is_whole() and new.is_whole()):
@@ -342,6 +344,12 @@ def as_it_stands(builder: Builder, node: fx.Node, values: Mapping[fx.Node, Any])
         return None
     if made.name in builder.updates.values() or into.name in builder.updates:
         return None
+    anew = made_anew(node.graph)
+    for item in filter(lambda item: isinstance(item, fx.Node), tree_leaves(node.graph.output_node().args)):
+        value = values.get(item)
+        shows = isinstance(value, View) and value.buffer.name == made.name
+        if (shows or storage_of(item) == storage_of(source)) and anew.get(item) is not target:
+            return None
     for place, loop in enumerate(builder.statements):
         if isinstance(loop, Loop) and loop.outputs == (made,):
             pointwise = loop.kind == "pointwise" and not loop.reduced
@@ -353,6 +361,30 @@ def as_it_stands(builder: Builder, node: fx.Node, values: Mapping[fx.Node, Any])
             builder.updates[into.name] = made.name
             return new
     return None
+
+
+def made_anew(graph: fx.Graph) -> dict[fx.Node, fx.Node]:
+    """Results that AOTAutograd takes for views of an input of the graph (or that input), as it is in the end:
+    it makes them anew from that input, by where the graph's result lies."""
+    context = torch._guards.TracingContext.try_get()
+    told = graph.output_node().meta.get("desc")
+    if context is None or context.fw_metadata is None or not told:
+        return {}
+    inputs = {
+        each.meta["desc"].idx: each
+        for each in graph.find_nodes(op="placeholder")
+        if type(each.meta.get("desc")).__name__ == "PlainAOTInput"
+    }
+    found: dict[fx.Node, set[fx.Node | None]] = {}
+    for item, desc in zip(tree_leaves(graph.output_node().args), told, strict=False):
+        shown = None
+        if type(desc).__name__ == "PlainAOTOutput":
+            info = context.fw_metadata.output_info[desc.idx]
+            if info.output_type.name in ("alias_of_input", "is_input"):
+                shown = inputs.get(info.base_idx)
+        if isinstance(item, fx.Node):
+            found.setdefault(item, set()).add(shown)
+    return {item: base for item, (base, *more) in found.items() if base is not None and not more}
 
 
 def storage_of(node: fx.Node) -> Any:
