@@ -2,6 +2,7 @@ import { batch, untracked, useSignal, useSignalEffect, type Signal } from '@prea
 import { useEffect, useLayoutEffect, useMemo, useRef } from 'preact/hooks';
 import type { Graph } from '../record/generated/record';
 import type { Drawing } from '../record/generated/scene';
+import { nextFrame } from './frame';
 import { place } from './graph/geometry';
 import { Legend } from './graph/Legend';
 import { NodePanel } from './graph/NodePanel';
@@ -130,7 +131,7 @@ function Drawn(props: { state: State; graph: Graph; drawing: Drawing; colour: Si
     const hidden = sheet.beyondFirst(spot);
     if (hidden.some((at) => !unfolded.value.has(at))) unfolded.value = new Set([...unfolded.value, ...hidden]);
     // Once the groups are drawn open.
-    requestAnimationFrame(() => viewer.current?.reveal(spot, true));
+    nextFrame(root.current, () => viewer.current?.reveal(spot, true));
     said.value = sheet.words(spot.ref).join(', ');
   };
   useSignalEffect(() => {

@@ -6,6 +6,7 @@ import {
   Decoration, drawSelection, EditorView, gutter, GutterMarker, gutterLineClass, keymap, lineNumbers, WidgetType,
 } from '@codemirror/view';
 import { classHighlighter } from '@lezer/highlight';
+import { nextFrame } from '../frame';
 import { languageOf } from './languages';
 
 /** What the marks beside a text say, by line from 1. */
@@ -278,7 +279,7 @@ export class Editor {
   /** Scrolls to the first of these lines, unless one of them is in sight. Nothing but the text is scrolled. */
   reveal(lines: readonly number[]): void {
     // A text that has only now been shown has no height before the next frame.
-    requestAnimationFrame(() => this.scrollTo(lines));
+    nextFrame(this.view.dom, () => this.scrollTo(lines));
   }
 
   private scrollTo(lines: readonly number[]): void {

@@ -1,5 +1,6 @@
 import { useComputed, useSignal, useSignalEffect, type Signal } from '@preact/signals';
 import { useEffect, useMemo, useRef } from 'preact/hooks';
+import { nextFrame } from '../frame';
 import { runChange } from '../play';
 import { litClass, pointingRow, type State } from '../state';
 import { bytes, clip, linesLabel } from '../units';
@@ -40,7 +41,7 @@ export function Table({ state, rows, table, step }: Props) {
     if (wanted >= most.peek()) most.value = wanted + PAGE;
     const row = found[wanted]?.step;
     // Once a row beyond those shown so far is rendered.
-    requestAnimationFrame(() => bringIntoSight(whole.current?.querySelector(`[data-step="${row}"]`) ?? null));
+    nextFrame(whole.current, () => bringIntoSight(whole.current?.querySelector(`[data-step="${row}"]`) ?? null));
   });
   return (
     <div class="nbc-decisions" ref={whole}>

@@ -1,4 +1,5 @@
 /** Draws on a canvas: only what is in view, and no text where it could not be read. */
+import { nextFrame } from '../frame';
 import { CLOSED_HEIGHT, type PlacedBox, type PlacedEdge } from './geometry';
 import { LABEL_SIZE, labels, type Label } from './labels';
 import type { Look } from './looks';
@@ -20,7 +21,7 @@ export class CanvasPainter implements Painter {
   private marks: Marks = { lit: null, edges: null, found: new Set(), cursor: -1, edge: -1 };
   /** Names where the boxes are too small for their own, made for one scale. */
   private names: { scale: number; labels: readonly Label[] } = { scale: 0, labels: [] };
-  private waiting = 0;
+  private waiting: (() => void) | undefined;
   private font = 'sans-serif';
 
   constructor() {
@@ -51,9 +52,8 @@ export class CanvasPainter implements Painter {
   }
 
   private later(): void {
-    // Of the window that it stands in: the page's own may be hidden behind that.
-    this.waiting ||= (this.element.ownerDocument.defaultView ?? window).requestAnimationFrame(() => {
-      this.waiting = 0;
+    this.waiting ??= nextFrame(this.element, () => {
+      this.waiting = undefined;
       this.paint();
     });
   }

@@ -1,6 +1,7 @@
 /** One chart: drawn when its place has a width, and anew when that, the theme or what it shows changes. */
 import type { Data, Layout, PlotMouseEvent, PlotlyHTMLElement } from 'plotly.js-basic-dist-min';
 import { useEffect, useRef } from 'preact/hooks';
+import { nextFrame } from '../frame';
 import type { Charts } from '../host';
 import type { Lit, State } from '../state';
 import { palette, type Palette } from './palette';
@@ -32,7 +33,8 @@ export function Chart({ state, charts, title, summary, height, draw }: Props) {
   useEffect(() => {
     const element = place.current as (HTMLDivElement & Partial<PlotlyHTMLElement>) | null;
     if (!element) return;
-    let [waiting, drawn] = [0, false];
+    let drawn = false;
+    let stop = (): void => undefined;
     const show = async (): Promise<void> => {
       if (!width.current) return;
       const colours = palette(element);
@@ -44,8 +46,8 @@ export function Chart({ state, charts, title, summary, height, draw }: Props) {
       emphasise(element, state.lit.value);
     };
     const soon = (): void => {
-      cancelAnimationFrame(waiting);
-      waiting = requestAnimationFrame(() => void show());
+      stop();
+      stop = nextFrame(element, () => void show());
     };
     const sizes = new ResizeObserver(() => {
       const now = Math.floor(element.clientWidth);
@@ -57,9 +59,9 @@ export function Chart({ state, charts, title, summary, height, draw }: Props) {
     // The theme's class is set by another effect of the same signal: the colours are read a frame later.
     const stops = [state.host.theme.subscribe(soon), state.lit.subscribe((lit) => emphasise(element, lit))];
     return () => {
-      cancelAnimationFrame(waiting);
+      stop();
       sizes.disconnect();
-      for (const stop of stops) stop();
+      for (const each of stops) each();
       charts.purge(element);
     };
   }, [charts, draw, height]);
