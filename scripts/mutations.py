@@ -59,7 +59,7 @@ MUTATIONS = (
     Mutation("a read by every row is let in", "compiler/fuse/storage.py",
              "    if any(axis.extent != ONE for axis in others - here):\n", "    if not others:\n"),
     Mutation("what is computed again is not followed", "compiler/fuse/alignment.py",
-             "                pending.append((maker, dict(zip(maker.kept, places, strict=True))))\n",
+             "                pending.append((maker, dict(zip(maker.kept, places, strict=True)), pins))\n",
              "                pass\n"),
     Mutation("C: overwriting stores come first", "compiler/codegen/c/kernel.py",
              "ordered = sorted(stores, key=lambda item: item.last)",
