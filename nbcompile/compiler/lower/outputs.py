@@ -120,7 +120,8 @@ class Outputs:
         if not saved:
             self._check_places(item, value)
         base = self.arguments.get(self.anew[item]) if item in self.anew else None
-        if isinstance(base, Buffer) and self.builder.updates.get(base.name) == value.buffer.name:
+        shown = isinstance(base, Buffer) and self.builder.updates.get(base.name) == value.buffer.name
+        if shown and self._laid_out(item, value):
             return value  # in the memory of the input itself
         if not self._laid_out(item, value):
             made = self._copied(item, value)
