@@ -13,6 +13,7 @@ from typing import Literal
 
 from nbcompile.errors import OptionError
 from nbcompile.record.compilation import OWN_COMPILE, Accuracy, Compilation, Graph, Kernel, Measurement, Node
+from nbcompile.record.measured import LEAST_TOLD, difference
 from nbcompile.record.provenance import Links
 from nbcompile.record.roofline import main_ceilings, points
 from nbcompile.targets import parse
@@ -268,7 +269,8 @@ def ran_eager(reason: str) -> str:
 
 
 def verdict(compilation: Compilation, pending: Pending | None = None) -> Verdict:
-    """Was it worth it? Says "faster" only if the compiled code ran and the quartiles do not overlap."""
+    """Was it worth it? Says "faster" only if the compiled code ran and
+    :func:`~nbcompile.record.measured.difference` is sure of it."""
     bad = wrong_results(compilation, contestant(compilation))
     ours, eager = own_measurement(compilation)
     if ours is not None and not ours.counts:
@@ -345,32 +347,24 @@ def chip_text(name: str) -> str:
     return f"{part} ({name})" if part else clip(name, 40)
 
 
-def difference(ours: Measurement, eager: Measurement) -> Literal["faster", "slower", "same", "unclear"]:
-    """What may be said of two contestants: nothing clear where their quartiles overlap, or the middle 80% of
-    their samples if one is shaky."""
-    mine, theirs = ours.median or 0.0, eager.median or 0.0
-    if theirs * 0.97 < mine < theirs / 0.97:
-        return "same"
-    outer = 0.1 if ours.shaky or eager.shaky else 0.25
-    ours_low, ours_high = ours.quantile(outer) or 0.0, ours.quantile(1 - outer) or math.inf
-    eager_low, eager_high = eager.quantile(outer) or 0.0, eager.quantile(1 - outer) or math.inf
-    if ours_low <= eager_high and eager_low <= ours_high:
-        return "unclear"
-    return "faster" if mine < theirs else "slower"
-
-
 def _compare(ours: Measurement, eager: Measurement, ratio: float) -> Verdict:
     detail = f"{ours.what}: {seconds_text(ours.median)} a call, eager {seconds_text(eager.median)}"
     found = difference(ours, eager)
     if found == "same":
         return Verdict(f"as fast as eager ({speed_text(ratio)})", "even", detail)
     if found == "unclear":
-        return Verdict(
-            f"no clear difference from eager ({speed_text(ratio)}, but the spreads overlap)", "even", detail
-        )
+        told = f"no clear difference from eager ({speed_text(ratio)}, {_why_unclear(ours, eager)})"
+        return Verdict(told, "even", detail)
     if found == "faster":
         return Verdict(f"{speed_text(ratio)} faster than eager", "good", detail)
     return Verdict(f"{speed_text(ratio)} — slower than eager", "bad", detail)
+
+
+def _why_unclear(ours: Measurement, eager: Measurement) -> str:
+    few = min(len(ours.steady), len(eager.steady))
+    if few < LEAST_TOLD:
+        return f"of {count_text(few, 'sample')} only"
+    return "within the noise"
 
 
 def wrong_results(compilation: Compilation, name: str) -> list[Accuracy]:
