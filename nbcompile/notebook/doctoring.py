@@ -18,18 +18,33 @@ from nbcompile.bench.doctor.patient import Patient
 from nbcompile.bench.doctor.switches import Switch
 from nbcompile.errors import MeasureError
 from nbcompile.notebook.arguments import CellOptions
-from nbcompile.notebook.cell.cell_run import CellPart
+from nbcompile.notebook.cell.cell_run import CellPart, CellRun
 from nbcompile.notebook.cell.compiling import settings_of
-from nbcompile.notebook.cell.measuring import as_program
+from nbcompile.notebook.cell.measuring import as_program, has_backward, repeatable
 from nbcompile.notebook.cell.mended_program import MendedProgram
+from nbcompile.notebook.cell.timed_part import timed_part
 from nbcompile.notebook.progress import OutputPlace
 from nbcompile.record.advice.doctor import DoctorReport
-from nbcompile.record.compilation import Cell
+from nbcompile.record.compilation import Cell, Compilation
 
 COMMAND = "nbcompile:write-line"
 """Of the JupyterLab extension: sets the ``%%compile`` line of the active cell."""
 _VALUED = ("--backend", "--mode")
 _FLAGS = (("--dynamic", "--no-dynamic"), ("--optimizer",))
+
+
+def doctor_cell(
+    shell: Any,
+    run: CellRun,
+    compilation: Compilation,
+    options: CellOptions,
+    mended: Sequence[MendedProgram] = (),
+) -> DoctorReport | None:
+    """:func:`doctor_parts` of a cell, of which only what is compiled is examined."""
+    parts, train = repeatable(run, compilation), has_backward(run, options)
+    part = timed_part(run, parts, train=train)
+    name = "this cell" if part is None else f"{part.name} of this cell"
+    return doctor_parts(shell, parts, options, train=train, cell=compilation.cell, mended=mended, name=name)
 
 
 def doctor_parts(
@@ -40,9 +55,10 @@ def doctor_parts(
     train: bool,
     cell: Cell | None = None,
     mended: Sequence[MendedProgram] = (),
+    name: str = "this call",
 ) -> DoctorReport | None:
-    """Examine the parts as one program, on copies, and show what pays. ``cell``: where its options stand.
-    ``mended``: the coach's rewrites of it, which are tried too. ``--into NAME`` binds the report to
+    """Examine the parts as one program, ``name``, on copies, and show what pays. ``cell``: where its options
+    stand. ``mended``: the coach's rewrites of it, which are tried too. ``--into NAME`` binds the report to
     NAME_doctor."""
     if not parts:
         print("nbcompile: --doctor has nothing to try: nothing was compiled, or nothing can run again.")
@@ -52,7 +68,6 @@ def doctor_parts(
     fn, arguments = as_program(parts)
     names = tuple(name for part in parts for name in part.function.parameters)
     patient = Patient(fn, arguments, {}, train, optimizer if train else None, names)
-    name = "this call" if cell is None else "this cell"
     try:
         edits = _edits(patient, mended)
         report = examined(patient, settings_of(options), options.doctor, place.progress, edits, name=name)

@@ -7,6 +7,7 @@ import ast
 import dataclasses
 import shlex
 import sys
+import time
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
@@ -41,6 +42,7 @@ from nbcompile.notebook.cell.measuring import (
     measure_cell,
     measure_jitted_cell,
     measure_parts,
+    modes_of_cell,
     modes_of_parts,
     peers_key,
     repeatable,
@@ -50,7 +52,7 @@ from nbcompile.notebook.cell.mended_program import MendedProgram
 from nbcompile.notebook.checking import check_call, show_check
 from nbcompile.notebook.completion import matcher
 from nbcompile.notebook.display import Growing, save, show
-from nbcompile.notebook.doctoring import doctor_parts
+from nbcompile.notebook.doctoring import doctor_cell, doctor_parts
 from nbcompile.notebook.exports import export_call
 from nbcompile.notebook.kept import cache_report
 from nbcompile.notebook.play import comm
@@ -285,6 +287,7 @@ class NbCompile(Magics):
         if options.backend == "xla" and not options.disable:
             compiler.jitted = JittedCell(cell_file)
             compiler.jitted.start()
+        run.begun = time.perf_counter()
         return prepared.tree
 
     def _failed(self, error: Exception) -> None:
@@ -327,7 +330,8 @@ class NbCompile(Magics):
             if options.mode_diff and result.success and parts:
                 growing = Growing(compilation, options, place, "about to compile in other modes")
                 with self._interruptible():
-                    modes = modes_of_parts(parts, options, growing.progress, train=train)
+                    told = growing.progress
+                    compilation, modes = modes_of_cell(parts, compilation, options, told, train=train)
             if not result.success:
                 line, what = run.raised or (0, "raised an error")
                 who = f"Line {line}" if line else "The cell"
@@ -344,8 +348,7 @@ class NbCompile(Magics):
             if options.sweeps and result.success and parts:
                 self._sweep(pieces_of_parts(parts), options, train=train)
             if options.doctor and result.success:
-                cell = compilation.cell
-                doctor_parts(self._ip, parts, options, train=train, cell=cell, mended=mended)
+                doctor_cell(self._ip, run, compilation, options, mended)
         except UsageError as error:
             print(f"nbcompile: {error}")
         except Exception as error:

@@ -11,8 +11,8 @@ SHAKY = 0.5
 FEW = 8
 """Samples, of which no spread is told."""
 LEAST_TOLD = 4
-"""Samples of a side, below which no difference is one: two sides of four that lie apart do so by chance in one
-case of 35."""
+"""Samples of a side, below which no difference is one: by chance two sides of four lie apart in one case of
+35."""
 TIE = 0.97
 """Medians closer than that are the same, however well they are known: one process differs from the next by as
 much."""

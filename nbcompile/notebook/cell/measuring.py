@@ -20,11 +20,12 @@ from nbcompile.bench.measure.modes import mode_diff
 from nbcompile.bench.measure.roofline import measure_ceilings
 from nbcompile.compiler.capture.listening import STOPPED
 from nbcompile.compiler.capture.python_reasons import CALLS_BACKWARD, EAGER_BACKWARD
-from nbcompile.errors import MeasureError, in_one_line
+from nbcompile.errors import MeasureError, NbcompileError, in_one_line
 from nbcompile.notebook.arguments import CellOptions
 from nbcompile.notebook.cell.cell_run import CellPart, CellRun
 from nbcompile.notebook.cell.compiling import settings_of
 from nbcompile.notebook.cell.planning import BY_JAX
+from nbcompile.notebook.cell.timed_part import part_name, timed_part, why_not_again
 from nbcompile.record.compilation import Ceilings, Cell, Compilation, Kernel, Measurement
 from nbcompile.record.mode_diff import ModeDiff
 from nbcompile.settings import CompileSettings
@@ -91,9 +92,10 @@ def measure_cell(
     """Time the parts of a cell, one after the other as one program, and add the times to its record.
 
     Statements that Python ran between the parts are not in it: their effects (prints, files, optimizer
-    steps) are not ours to repeat. Each part is called with the arguments of its first call, on values
-    as they are now. MeasureError is turned into a note; an interrupt leaves all state restored. ``kept``: the
-    peers of this cell, as they were compiled when it ran before (see :func:`peers_key`).
+    steps) are not ours to repeat, and the record's ``timed_part`` says which they are. Each part is called
+    with the arguments of its first call, on values as they are now. MeasureError is turned into a note; an
+    interrupt leaves all state restored. ``kept``: the peers of this cell, as they were compiled when it ran
+    before (see :func:`peers_key`).
     """
     parts = repeatable(run, compilation)
     steps = [part.function.first_line for part in run.parts.values() if _has_no_gradients(part)]
@@ -105,9 +107,12 @@ def measure_cell(
         notes.append(
             f"Not timed: {left} part{'s' * (left > 1)} of the cell, which may act outside this process."
         )
+    train = has_backward(run, options)
+    part = timed_part(run, parts, train=train)
+    compilation = dataclasses.replace(_with_notes(compilation, notes), timed_part=part)
     return measure_parts(
-        parts, _with_notes(compilation, notes), options, watching, train=has_backward(run, options),
-        kept=kept,
+        parts, compilation, options, watching, train=train, what=part_name(part), kept=kept,
+        again=lambda error: why_not_again(parts, error),
     )  # fmt: skip
 
 
@@ -213,9 +218,11 @@ def measure_parts(
     train: bool,
     what: str = "cell",
     kept: Kept | None = None,
+    again: Callable[[str], str] = "run again, the call raises {}".format,
 ) -> Compilation:
     """Time these, one after the other as one program, which is ``what`` unless backward runs too, and add the
-    times to the record; without ``options.bench`` only compare the results with eager's."""
+    times to the record; without ``options.bench`` only compare the results with eager's. ``again`` says of an
+    error why there are no times."""
     if not parts:
         return compilation
     fn, arguments = as_program(parts)
@@ -231,7 +238,7 @@ def measure_parts(
         return _with_notes(compilation, [str(error)])
     except Exception as error:
         # It ran in the cell and fails here: the values have moved on since its first call.
-        return _with_notes(compilation, [f"Not timed: run again, the cell raises {in_one_line(error)}."])
+        return _with_notes(compilation, [f"Not timed: {again(in_one_line(error)).rstrip('.')}."])
     return _joined(compilation, timed, options)
 
 
@@ -310,6 +317,24 @@ def modes_of_parts(
     )
 
 
+def modes_of_cell(
+    parts: Sequence[CellPart],
+    compilation: Compilation,
+    options: CellOptions,
+    progress: Callable[[str], None],
+    *,
+    train: bool,
+) -> tuple[Compilation, ModeDiff | None]:
+    """:func:`modes_of_parts` of a cell, and its record: with a note where they cannot be run again."""
+    try:
+        return compilation, modes_of_parts(parts, options, progress, train=train)
+    except NbcompileError as error:
+        told = str(error)
+    except Exception as error:
+        told = why_not_again(parts, in_one_line(error))
+    return _with_notes(compilation, [f"Modes are not compared: {told.rstrip('.')}."]), None
+
+
 def has_backward(run: CellRun, options: CellOptions) -> bool:
     """Whether the cell runs backward, so that it is to be measured with it."""
     return options.train or any("backward" in left.reason for left in run.prepared.effects)
@@ -365,6 +390,7 @@ def _peers(compilation: Compilation, timed: Compilation) -> tuple[Compilation, .
             each,
             peers=(),
             environment=compilation.environment,
+            timed_part=compilation.timed_part,
             measurements=compilation.measurements,
             accuracy=compilation.accuracy,
             ceilings=compilation.ceilings,

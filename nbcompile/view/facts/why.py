@@ -17,6 +17,7 @@ from nbcompile.record.roofline import RooflinePoint, main_ceilings, points
 from nbcompile.units import bytes_text, clip, count_text, percent_text, seconds_text
 from nbcompile.view.facts.cell_lines import break_line
 from nbcompile.view.facts.facts import Call, Facts, own_measurement
+from nbcompile.view.facts.outside import line_left_out, measured_name
 
 Cause = Literal[
     "busy", "breaks", "recompiles", "library", "overhead", "cache", "memory", "compute", "kernel", ""
@@ -45,7 +46,13 @@ class Why:
 
 
 def why(compilation: Compilation, facts: Facts) -> Why:
-    """Why a call of what was compiled takes the time that it does."""
+    """Why a call of what was compiled takes the time that it does. Where that is not the whole cell, what the
+    sentence is of comes first."""
+    found, name = _of_call(compilation, facts), measured_name(compilation)
+    return Why(found.cause, f"Of {name}: {found.text}") if found.text and name else found
+
+
+def _of_call(compilation: Compilation, facts: Facts) -> Why:
     ours, eager = own_measurement(compilation)
     if ours is None and compilation.breaks and compilation.kernels:
         return Why("breaks", _breaks(compilation, None, 0.0))
@@ -102,7 +109,10 @@ def _breaks(compilation: Compilation, rest: float | None, spent: float) -> str:
     told = f"{count} ({f'{where}: ' if where else ''}{clip(first.reason, 70)})"
     if rest is None:
         return f"{told}: Python runs between the graphs, and nothing is fused across"
-    return f"{told}: {seconds_text(rest)} of {seconds_text(spent)} a call are Python between the graphs"
+    between = "are Python between the graphs"
+    if any(line_left_out(compilation, span.line) == "not timed" for span in first.spans if not span.file):
+        told, between = f"{told}, not timed", "are spent between the graphs all the same"
+    return f"{told}: {seconds_text(rest)} of {seconds_text(spent)} a call {between}"
 
 
 def _library(library: Sequence[Call], others: float, spent: float) -> str:
