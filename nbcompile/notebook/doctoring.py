@@ -18,33 +18,18 @@ from nbcompile.bench.doctor.patient import Patient
 from nbcompile.bench.doctor.switches import Switch
 from nbcompile.errors import MeasureError
 from nbcompile.notebook.arguments import CellOptions
-from nbcompile.notebook.cell.cell_run import CellPart, CellRun
+from nbcompile.notebook.cell.cell_run import CellPart
 from nbcompile.notebook.cell.compiling import settings_of
-from nbcompile.notebook.cell.measuring import as_program, has_backward, repeatable
+from nbcompile.notebook.cell.measuring import as_program
 from nbcompile.notebook.cell.mended_program import MendedProgram
-from nbcompile.notebook.cell.timed_part import timed_part
 from nbcompile.notebook.progress import OutputPlace
 from nbcompile.record.advice.doctor import DoctorReport
-from nbcompile.record.compilation import Cell, Compilation
+from nbcompile.record.compilation import Cell
 
 COMMAND = "nbcompile:write-line"
 """Of the JupyterLab extension: sets the ``%%compile`` line of the active cell."""
 _VALUED = ("--backend", "--mode")
 _FLAGS = (("--dynamic", "--no-dynamic"), ("--optimizer",))
-
-
-def doctor_cell(
-    shell: Any,
-    run: CellRun,
-    compilation: Compilation,
-    options: CellOptions,
-    mended: Sequence[MendedProgram] = (),
-) -> DoctorReport | None:
-    """:func:`doctor_parts` of a cell, of which only what is compiled is examined."""
-    parts, train = repeatable(run, compilation), has_backward(run, options)
-    part = timed_part(run, parts, train=train)
-    name = "this cell" if part is None else f"{part.name} of this cell"
-    return doctor_parts(shell, parts, options, train=train, cell=compilation.cell, mended=mended, name=name)
 
 
 def doctor_parts(

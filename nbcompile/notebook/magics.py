@@ -49,10 +49,11 @@ from nbcompile.notebook.cell.measuring import (
     wanted,
 )
 from nbcompile.notebook.cell.mended_program import MendedProgram
+from nbcompile.notebook.cell.timed_part import part_name, timed_part
 from nbcompile.notebook.checking import check_call, show_check
 from nbcompile.notebook.completion import matcher
 from nbcompile.notebook.display import Growing, save, show
-from nbcompile.notebook.doctoring import doctor_cell, doctor_parts
+from nbcompile.notebook.doctoring import doctor_parts
 from nbcompile.notebook.exports import export_call
 from nbcompile.notebook.kept import cache_report
 from nbcompile.notebook.play import comm
@@ -308,6 +309,8 @@ class NbCompile(Magics):
         try:
             compilation = self.plays.runs.since(self._cell, current.compiler.record(run))
             parts, train = repeatable(run, compilation), has_backward(run, options)
+            part = timed_part(run, parts, train=train) if parts else None
+            compilation = dataclasses.replace(compilation, timed_part=part)
             if result.success and not run.parts and not programs:
                 compilation = left_to_python(run, compilation, options)
             elif wanted(compilation, options) and result.success:
@@ -348,7 +351,8 @@ class NbCompile(Magics):
             if options.sweeps and result.success and parts:
                 self._sweep(pieces_of_parts(parts), options, train=train)
             if options.doctor and result.success:
-                doctor_cell(self._ip, run, compilation, options, mended)
+                cell, name = compilation.cell, f"{part_name(part)} of this cell" if part else "this cell"
+                doctor_parts(self._ip, parts, options, train=train, cell=cell, mended=mended, name=name)
         except UsageError as error:
             print(f"nbcompile: {error}")
         except Exception as error:
@@ -365,7 +369,7 @@ class NbCompile(Magics):
         train: bool,
     ) -> None:
         """Let the explorer change how this is compiled."""
-        program = CellProgram.of_parts(parts, namespace, compilation.cell, options, train)
+        program = CellProgram.of_parts(parts, namespace, compilation, options, train)
         self.plays.remember(compilation.id, program)
 
     def _deliver(

@@ -42,7 +42,7 @@ def to_text(compilation: Compilation, show: Sequence[str] = (), pending: Pending
     out = wrap(facts.verdict.text, COLUMNS, 3)
     out += wrap(facts.verdict.detail, COLUMNS, 3) if facts.verdict.detail else []
     out += [f"  {pending.text}…"] if pending is not None else []
-    out += wrap(f"{told}.", COLUMNS, 2) if (told := why(compilation, facts).text) else []
+    out += wrap(f"{told}.", COLUMNS, 4) if (told := why(compilation, facts).text) else []
     out += wrap(f"{told}.", COLUMNS, 3) if (told := since_text(compilation)) else []
     out += _flow([facts.subtitle], "  ")
     out += _flow(facts.lines, "  ")

@@ -25,7 +25,7 @@ from nbcompile.notebook.arguments import CellOptions
 from nbcompile.notebook.cell.cell_run import CellPart, CellRun
 from nbcompile.notebook.cell.compiling import settings_of
 from nbcompile.notebook.cell.planning import BY_JAX
-from nbcompile.notebook.cell.timed_part import part_name, timed_part, why_not_again
+from nbcompile.notebook.cell.timed_part import part_name, why_not_again
 from nbcompile.record.compilation import Ceilings, Cell, Compilation, Kernel, Measurement
 from nbcompile.record.mode_diff import ModeDiff
 from nbcompile.settings import CompileSettings
@@ -107,12 +107,9 @@ def measure_cell(
         notes.append(
             f"Not timed: {left} part{'s' * (left > 1)} of the cell, which may act outside this process."
         )
-    train = has_backward(run, options)
-    part = timed_part(run, parts, train=train)
-    compilation = dataclasses.replace(_with_notes(compilation, notes), timed_part=part)
     return measure_parts(
-        parts, compilation, options, watching, train=train, what=part_name(part), kept=kept,
-        again=lambda error: why_not_again(parts, error),
+        parts, _with_notes(compilation, notes), options, watching, train=has_backward(run, options),
+        what=part_name(compilation.timed_part), kept=kept, again=lambda error: why_not_again(parts, error),
     )  # fmt: skip
 
 

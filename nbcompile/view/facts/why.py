@@ -3,7 +3,7 @@
 The first of these that holds is said, so that nothing small hides what matters: Python between graphs,
 compiles that are repeated, library calls, the call itself (guards and launches), and at last the heaviest
 kernel against what bounds it. Of times that cannot be trusted only a cause is told that holds however long a
-call took.
+call took, or, where the difference from eager is far beyond what is in doubt, of that.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from nbcompile.record.compilation import Compilation, Measurement
+from nbcompile.record.measured import difference
 from nbcompile.record.roofline import RooflinePoint, main_ceilings, points
 from nbcompile.units import bytes_text, clip, count_text, percent_text, seconds_text
 from nbcompile.view.facts.cell_lines import break_line
@@ -29,6 +30,8 @@ ALL = 0.98
 OUTSIDE: tuple[Cause, ...] = ("breaks", "overhead")
 """Causes outside of the kernels: one that takes a large part at both quartiles of the call's time is the
 cause, on a machine however busy."""
+FAR = 3.0
+"""Times as fast or slow as eager: what explains that is said on a busy machine too."""
 NEAR = 0.6
 """Of a limit, from which on it is what bounds a kernel."""
 CACHED = 1.1
@@ -64,8 +67,18 @@ def _of_call(compilation: Compilation, facts: Facts) -> Why:
         return found
     ends = [quantile for q in (0.25, 0.75) if (quantile := ours.quantile(q))]
     if found.cause in OUTSIDE and all(_cause(compilation, facts, end).cause == found.cause for end in ends):
-        return Why(found.cause, f"{found.text}. {_busy(shaky)}: that is the cause, how long is unsure")
-    return Why("busy", f"{_busy(shaky)}. Do not trust these times")
+        return Why(found.cause, f"{found.text}. That is the cause, how long is unsure: {_busy(shaky)}")
+    if found.text and eager is not None and _is_far(ours, eager):
+        return Why(found.cause, f"{found.text}. Times are rough, the difference is not: {_busy(shaky)}")
+    return Why("busy", f"Do not trust these times: {_busy(shaky)}")
+
+
+def _is_far(ours: Measurement, eager: Measurement) -> bool:
+    """Whether one is faster by so much that noise explains none of it, and a cause is asked for."""
+    if difference(ours, eager) not in ("faster", "slower"):
+        return False
+    ratio = (eager.median or 1.0) / (ours.median or 1.0)
+    return max(ratio, 1 / ratio) >= FAR
 
 
 def _cause(compilation: Compilation, facts: Facts, spent: float) -> Why:
@@ -97,8 +110,8 @@ def _cause(compilation: Compilation, facts: Facts, spent: float) -> Why:
 def _busy(measurement: Measurement) -> str:
     low, high = measurement.quantile(0.25), measurement.quantile(0.75)
     return (
-        f"The machine is busy: half of the calls of {measurement.contestant} took less than "
-        f"{seconds_text(low)} or more than {seconds_text(high)}"
+        f"the machine is busy (half of the calls of {measurement.contestant} took less than "
+        f"{seconds_text(low)} or more than {seconds_text(high)})"
     )
 
 
