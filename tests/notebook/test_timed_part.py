@@ -75,6 +75,23 @@ def test_training_says_what_it_leaves_out(notebook: Notebook) -> None:
     assert {each.what for each in record.measurements} == {"forward+backward"}
 
 
+def test_train_of_what_needs_no_gradient_is_not_called_backward(notebook: Notebook) -> None:
+    record = measured(notebook, "y = torch.relu(x)", "--train --compare eager,nbcompile")
+    assert {each.what for each in record.measurements} == {"cell"}
+    assert any("nothing here needs a gradient" in note for note in record.notes)
+
+
+def test_train_knows_the_backward_that_the_cell_does_not_call(notebook: Notebook) -> None:
+    record = measured(notebook, "y = torch.tanh(m(x)).sum()", "--train --compare eager,nbcompile")
+    assert {each.what for each in record.measurements} == {"forward+backward"}
+    assert record.of_stage("backward") and any(".bw." in kernel.id for kernel in record.kernels)
+    timed = {node.id for node in record.fused_nodes if node.seconds is not None}
+    assert any(".bw." in id for id in timed)
+    called = measured(notebook, "y = torch.tanh(m(x)).sum()\ny.backward()")
+    assert [graph.id for graph in called.graphs] == [graph.id for graph in record.graphs]
+    assert {kernel.id for kernel in called.kernels} == {kernel.id for kernel in record.kernels}
+
+
 TWICE = "o = m(x * random.random())\nl = o.pow(2).mean()\nl.backward()"
 ALONE = "line 3 cannot be run again alone: backward would go through what made o a second time"
 

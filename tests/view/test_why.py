@@ -92,6 +92,19 @@ def test_the_cause_is_named(name: str) -> None:
     assert found.cause == "busy" or "because" not in bundle["text/html"]  # styles are inline
 
 
+@pytest.mark.parametrize("known", [True, False])
+def test_a_backward_pass_is_not_called_overhead(known: bool) -> None:
+    compilation = record(1e-6, 2e-6, 20e-6)
+    trained = tuple(dataclasses.replace(each, what="forward+backward") for each in compilation.measurements)
+    backward = (Graph("g0.bw", "backward", "backward"),) if known else ()
+    compilation = dataclasses.replace(
+        compilation, measurements=trained, graphs=(*compilation.graphs, *backward)
+    )
+    said = why(compilation, facts(compilation, Links(compilation))).text
+    assert said.startswith("17 µs of 20 µs go to the backward pass (which") is not known
+    assert ("too small for kernels to matter" in said) is known
+
+
 BUSY = (record(1e-3, 2e-3, 3e-3, spread=0.9), record(1e-6, 2e-6, 2e-5, spread=0.9))
 
 

@@ -13,8 +13,8 @@ import torch._dynamo
 from torch.utils._pytree import tree_leaves
 
 from nbcompile.api import Compiled
-from nbcompile.bench.measure.call_times import same_calls, with_call_times
-from nbcompile.bench.measure.compare import Audience, Measuring, compare_with
+from nbcompile.bench.measure.call_times import same_calls, with_backward, with_call_times
+from nbcompile.bench.measure.compare import NO_GRADIENT, Audience, Measuring, compare_with
 from nbcompile.bench.measure.contestant import Contestant, Kept
 from nbcompile.bench.measure.modes import mode_diff
 from nbcompile.bench.measure.roofline import measure_ceilings
@@ -223,7 +223,6 @@ def measure_parts(
     if not parts:
         return compilation
     fn, arguments = as_program(parts)
-    what = "forward+backward" if train else what
 
     def grown(make: Callable[[], Compilation], over: bool) -> None:
         watching.grown(lambda: _joined(compilation, make(), options), over)
@@ -363,6 +362,7 @@ def _joined(compilation: Compilation, timed: Compilation, options: CellOptions) 
     interpreted = compilation.execution == "interpreted" or not options.bench
     # The interpreter's times say nothing; that it did not run does, and then nothing was compared.
     failed = tuple(m for m in timed.measurements if not m.counts)
+    compilation = with_backward(compilation, timed)
     joined = dataclasses.replace(
         with_call_times(compilation, same_calls(compilation, timed)),
         environment=dataclasses.replace(compilation.environment, threads=timed.environment.threads),
@@ -376,7 +376,7 @@ def _joined(compilation: Compilation, timed: Compilation, options: CellOptions) 
 
 def _matters(note: str) -> bool:
     """Whether a note of the runs that were timed is news beside those of the cell's own run."""
-    return "history" in note or note.startswith(STOPPED)
+    return note == NO_GRADIENT or "history" in note or note.startswith(STOPPED)
 
 
 def _peers(compilation: Compilation, timed: Compilation) -> tuple[Compilation, ...]:

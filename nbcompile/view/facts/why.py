@@ -99,10 +99,12 @@ def _cause(compilation: Compilation, facts: Facts, spent: float) -> Why:
     if others > LARGE * spent and others >= rest and others >= inside - others:
         return Why("library", _library(library, others, spent))
     if rest > spent / 2:
-        return Why("overhead", _overhead(known, rest, spent))
+        return Why("overhead", _overhead(compilation, known, rest, spent))
     heaviest = _heaviest(compilation, known, spent, facts)
     if rest > LARGE * spent:
-        beside = f"; {seconds_text(rest)} of {seconds_text(spent)} are guards, Python and launching"
+        beside = (
+            f"; {seconds_text(rest)} of {seconds_text(spent)} are {_unknown_backward(compilation)}{_OVERHEAD}"
+        )
         return Why(heaviest.cause, heaviest.text + beside)
     return heaviest
 
@@ -122,7 +124,7 @@ def _breaks(compilation: Compilation, rest: float | None, spent: float) -> str:
     told = f"{count} ({f'{where}: ' if where else ''}{clip(first.reason, 70)})"
     if rest is None:
         return f"{told}: Python runs between the graphs, and nothing is fused across"
-    between = "are Python between the graphs"
+    between = f"are {_unknown_backward(compilation)}Python between the graphs"
     if any(line_left_out(compilation, span.line) == "not timed" for span in first.spans if not span.file):
         told, between = f"{told}, not timed", "are spent between the graphs all the same"
     return f"{told}: {seconds_text(rest)} of {seconds_text(spent)} a call {between}"
@@ -138,12 +140,23 @@ def _library(library: Sequence[Call], others: float, spent: float) -> str:
     return f"{percent_text(share)} of the time is {count} ({shown}); fusion touches the rest"
 
 
-def _overhead(known: Sequence[Call], rest: float, spent: float) -> str:
+_OVERHEAD = "guards, Python and launching"
+
+
+def _overhead(compilation: Compilation, known: Sequence[Call], rest: float, spent: float) -> str:
     count = count_text(len(known), "kernel or call", "kernels and calls")
-    return (
-        f"{seconds_text(rest)} of {seconds_text(spent)} go to guards, Python and launching {count}: "
-        "the tensors are too small for kernels to matter"
-    )
+    backward = _unknown_backward(compilation)
+    told = f"{seconds_text(rest)} of {seconds_text(spent)} go to {backward}{_OVERHEAD} {count}"
+    return told if backward else f"{told}: the tensors are too small for kernels to matter"
+
+
+def _unknown_backward(compilation: Compilation) -> str:
+    """Of a record whose times have a backward pass in them that it has no graph of: then this is in what its
+    kernels do not take."""
+    ours, _ = own_measurement(compilation)
+    if ours is None or ours.what != "forward+backward" or compilation.of_stage("backward"):
+        return ""
+    return "the backward pass (which is not shared out), "
 
 
 def _heaviest(compilation: Compilation, known: Sequence[Call], spent: float, facts: Facts) -> Why:
