@@ -37,7 +37,6 @@ from nbcompile.notebook.cell.coaching import coach_cell, is_to_be_coached
 from nbcompile.notebook.cell.compiling import CellCompiler, CompiledCall, settings_of
 from nbcompile.notebook.cell.jitting import JittedCell
 from nbcompile.notebook.cell.measuring import (
-    has_backward,
     left_to_python,
     measure_cell,
     measure_jitted_cell,
@@ -45,11 +44,10 @@ from nbcompile.notebook.cell.measuring import (
     modes_of_cell,
     modes_of_parts,
     peers_key,
-    repeatable,
+    to_be_measured,
     wanted,
 )
 from nbcompile.notebook.cell.mended_program import MendedProgram
-from nbcompile.notebook.cell.timed_part import part_name, timed_part
 from nbcompile.notebook.checking import check_call, show_check
 from nbcompile.notebook.completion import matcher
 from nbcompile.notebook.display import Growing, save, show
@@ -308,9 +306,7 @@ class NbCompile(Magics):
         modes = None
         try:
             compilation = self.plays.runs.since(self._cell, current.compiler.record(run))
-            parts, train = repeatable(run, compilation), has_backward(run, options)
-            part = timed_part(run, parts, train=train) if parts else None
-            compilation = dataclasses.replace(compilation, timed_part=part)
+            compilation, parts, train = to_be_measured(run, compilation, options)
             if result.success and not run.parts and not programs:
                 compilation = left_to_python(run, compilation, options)
             elif wanted(compilation, options) and result.success:
@@ -351,8 +347,7 @@ class NbCompile(Magics):
             if options.sweeps and result.success and parts:
                 self._sweep(pieces_of_parts(parts), options, train=train)
             if options.doctor and result.success:
-                cell, name = compilation.cell, f"{part_name(part)} of this cell" if part else "this cell"
-                doctor_parts(self._ip, parts, options, train=train, cell=cell, mended=mended, name=name)
+                doctor_parts(self._ip, parts, options, train=train, of=compilation, mended=mended)
         except UsageError as error:
             print(f"nbcompile: {error}")
         except Exception as error:

@@ -25,7 +25,7 @@ from nbcompile.notebook.arguments import CellOptions
 from nbcompile.notebook.cell.cell_run import CellPart, CellRun
 from nbcompile.notebook.cell.compiling import settings_of
 from nbcompile.notebook.cell.planning import BY_JAX
-from nbcompile.notebook.cell.timed_part import part_name, why_not_again
+from nbcompile.notebook.cell.timed_part import part_name, timed_part, why_not_again
 from nbcompile.record.compilation import Ceilings, Cell, Compilation, Kernel, Measurement
 from nbcompile.record.mode_diff import ModeDiff
 from nbcompile.settings import CompileSettings
@@ -84,6 +84,16 @@ def wanted(compilation: Compilation, options: CellOptions) -> bool:
     if compilation.execution == "eager":
         return False
     return options.bench or compilation.execution == "interpreted"
+
+
+def to_be_measured(
+    run: CellRun, compilation: Compilation, options: CellOptions
+) -> tuple[Compilation, list[CellPart], bool]:
+    """The record of a cell that has run, with what of it times are of; its parts that can be run again; and
+    whether they are with their backward pass."""
+    parts, train = repeatable(run, compilation), has_backward(run, options)
+    part = timed_part(run, parts, train=train) if parts else None
+    return dataclasses.replace(compilation, timed_part=part), parts, train
 
 
 def measure_cell(
