@@ -126,15 +126,15 @@ def measure_cell(
 def measure_jitted_cell(
     programs: Sequence[JittedProgram], compilation: Compilation, options: CellOptions, watching: Watching
 ) -> Compilation:
-    """Time the jitted functions that a cell called, and add the times to its record. Where torch's parts of
-    the cell are timed as well, these have the cell's name."""
+    """Time the jitted functions that a cell called, once each, and add the times to its record: they are the
+    functions', whatever else the cell does."""
     from nbcompile.bench.measure.jitted import measure_jitted
 
-    name = "jitted" if compilation.measurements else "cell"
+    name = "jitted functions"
     found = measure_jitted(
         programs, options.bench_seconds, what=name, cold=options.cold, progress=watching.progress
     )
-    kernels = {name: len(compilation.kernels)} if name == "cell" else {}
+    kernels = {} if compilation.measurements else {name: len(compilation.kernels)}
     if len(programs) > 1:
         kernels |= {each.name: len(_kernels_of(each.name, compilation)) for each in programs}
     timed = dataclasses.replace(
