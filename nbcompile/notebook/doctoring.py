@@ -25,6 +25,9 @@ from nbcompile.notebook.cell.mended_program import MendedProgram
 from nbcompile.notebook.progress import OutputPlace
 from nbcompile.record.advice.doctor import DoctorReport
 from nbcompile.record.compilation import Cell, Compilation, TimedCellPart
+from nbcompile.record.provenance import Links
+from nbcompile.view.facts.facts import facts
+from nbcompile.view.facts.why import why
 
 COMMAND = "nbcompile:write-line"
 """Of the JupyterLab extension: sets the ``%%compile`` line of the active cell."""
@@ -61,6 +64,8 @@ def doctor_parts(
         place.clear()
         print(f"nbcompile: --doctor: {error}")
         return None
+    if of is not None and len(parts) > 1:  # where it breaks between them, the cell has a line for it
+        report = dataclasses.replace(report, why=why(of, facts(of, Links(of))).text)
     place.show(bundle_of(report, cell))
     if options.into:
         shell.user_ns[f"{options.into}_doctor"] = report
