@@ -89,8 +89,10 @@ def test_the_table_the_shares_and_the_reason_say_it_too() -> None:
     assert scene(seconds).why.startswith("Of the compiled lines: ")
     (timing,) = scene(timed(LOOP)).timings
     assert timing.what == "one pass" and timing.about.startswith("one pass of the loop in line 3 (of 1,000)")
-    loops = {line.number: line.why for line in scene(timed(LOOP)).lines}
-    assert loops[3] == "one pass of 1,000 is timed"
+    of_loop = timed(TimedCellPart(loops=(TimedLoop(9, 1000),), single=True))
+    loop = dataclasses.replace(of_loop, lines=(LineFate(9, 9, "python", "a loop, run step by step"),))
+    (last,) = [line.why for line in scene(loop).lines if line.number == 9]
+    assert last == "one pass of 1,000 is timed; a loop, run step by step"
 
 
 def test_backward_keeps_its_name() -> None:

@@ -8,7 +8,7 @@ from typing import Literal
 from nbcompile.record.compilation import Compilation, Span
 from nbcompile.record.provenance import Links
 from nbcompile.view.facts.facts import Call, Fate, line_shares, short_op, stage_graphs, working
-from nbcompile.view.facts.outside import line_left_out
+from nbcompile.view.facts.outside import line_why
 
 FATE_WORD = {
     "fused": "fused", "library": "library", "fallback": "fallback", "break": "graph break",
@@ -79,8 +79,7 @@ def cell_lines(compilation: Compilation, calls: tuple[Call, ...], links: Links) 
             told = statements[number]
             fate = fate if fate and told.fate == "compiled" else told.fate
             why = told.reason or ("nothing of it is computed" if fate == "compiled" else "")
-        if outside := line_left_out(compilation, number):
-            why = "; ".join(filter(None, (why, outside)))
+        why = line_why(compilation, number, why)
         out.append(CellLine(number, text, fate, chips, min(1.0, shares.get(number, 0.0)), why))
     while out and not out[-1].text.strip():
         out.pop()

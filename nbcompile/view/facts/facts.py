@@ -251,20 +251,15 @@ def contestant(compilation: Compilation) -> str:
     return compilation.backend or "nbcompile"
 
 
+_WIDE = ("cell", "compiled lines", "one pass", "jitted functions", "forward+backward", "forward")
+
+
 def own_measurement(compilation: Compilation) -> tuple[Measurement | None, Measurement | None]:
     """(ours, eager) for the first thing measured for both, preferring the widest of what was measured."""
     ours = [m for m in compilation.measurements if m.contestant == contestant(compilation)]
     eager = {m.what: m for m in compilation.measurements if m.contestant == "eager"}
     both = [m for m in ours if m.what in eager]
-    rank = {
-        "cell": 0,
-        "compiled lines": 0,
-        "one pass": 0,
-        "jitted functions": 1,
-        "forward+backward": 1,
-        "forward": 2,
-    }
-    both.sort(key=lambda m: (m.median is None, rank.get(m.what, 3)))
+    both.sort(key=lambda m: (m.median is None, _WIDE.index(m.what) if m.what in _WIDE else len(_WIDE)))
     if both:
         return both[0], eager[both[0].what]
     return (ours[0] if ours else None), None

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from nbcompile.record.compilation import Compilation, TimedCellPart
 from nbcompile.units import count_text, seconds_text
 
+_NOT_TIMED = "not timed"
 _FEW = 4  # lines that are named
 
 
@@ -52,13 +53,26 @@ def python_time(compilation: Compilation) -> str:
     return f"Python took {seconds_text(part.python_seconds)} for the rest when the cell ran"
 
 
+def line_why(compilation: Compilation, line: int, why: str) -> str:
+    """``why``, with what :func:`line_left_out` says of the line: of a loop that comes first, for it is what
+    its times hang on, and rows are cut."""
+    outside = line_left_out(compilation, line)
+    said = (why, outside) if outside == _NOT_TIMED else (outside, why)
+    return "; ".join(filter(None, said))
+
+
+def is_left_out(compilation: Compilation, line: int) -> bool:
+    """Whether a line is in no time at all."""
+    return line_left_out(compilation, line) == _NOT_TIMED
+
+
 def line_left_out(compilation: Compilation, line: int) -> str:
     """Of one line: that it is not timed, or how often; empty where it is timed as it ran."""
     part = _shown(compilation)
     if part is None:
         return ""
     if line in part.python or line in part.kept:
-        return "not timed"
+        return _NOT_TIMED
     passes = next((loop.passes for loop in part.loops if loop.line == line), 0)
     return f"one pass of {passes:,} is timed" if passes else ""
 

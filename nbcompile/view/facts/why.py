@@ -18,7 +18,7 @@ from nbcompile.record.roofline import RooflinePoint, main_ceilings, points
 from nbcompile.units import bytes_text, clip, count_text, percent_text, seconds_text
 from nbcompile.view.facts.cell_lines import break_line
 from nbcompile.view.facts.facts import Call, Facts, own_measurement
-from nbcompile.view.facts.outside import line_left_out, measured_name
+from nbcompile.view.facts.outside import is_left_out, measured_name
 
 Cause = Literal[
     "busy", "breaks", "recompiles", "library", "overhead", "cache", "memory", "compute", "kernel", ""
@@ -125,7 +125,7 @@ def _breaks(compilation: Compilation, rest: float | None, spent: float) -> str:
     if rest is None:
         return f"{told}: Python runs between the graphs, and nothing is fused across"
     between = f"are {_unknown_backward(compilation)}Python between the graphs"
-    if any(line_left_out(compilation, span.line) == "not timed" for span in first.spans if not span.file):
+    if any(is_left_out(compilation, span.line) for span in first.spans if not span.file):
         told, between = f"{told}, not timed", "are spent between the graphs all the same"
     return f"{told}: {seconds_text(rest)} of {seconds_text(spent)} a call {between}"
 
