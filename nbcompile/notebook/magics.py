@@ -225,7 +225,9 @@ class NbCompile(Magics):
             found.append(measure(compilation, growing))
         if found:
             return found[0]
-        return _noted(growing.compilation(), "Timing was stopped: what had been timed by then stands here.")
+        shown = growing.compilation()
+        told = ": what had been timed by then stands here" if shown.measurements else " before it had a time"
+        return _noted(shown, f"Timing was stopped{told}.")
 
     def _peers_of(self, name: Hashable) -> Kept:
         """The peers of a cell, by :func:`peers_key`, as far as they have been compiled; those of the last few
