@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Sequence
 from typing import Any
 
 from IPython.core.error import UsageError
 
 from nbcompile.bench.bisect.check import Program, check_program
-from nbcompile.errors import CheckError, OptionError
+from nbcompile.errors import CheckError, OptionError, in_one_line
 from nbcompile.notebook.arguments import CellOptions
-from nbcompile.notebook.cell.cell_run import CellRun
+from nbcompile.notebook.cell.cell_run import CellPart, CellRun
 from nbcompile.notebook.cell.compiling import CompiledCall, settings_of
 from nbcompile.notebook.cell.measuring import as_program, has_backward, repeatable
 from nbcompile.notebook.cell.surroundings import quiet_compile
+from nbcompile.notebook.cell.timed_part import why_not_again
 from nbcompile.notebook.progress import OutputPlace
 from nbcompile.record.check import CheckReport
 from nbcompile.record.compilation import Compilation
@@ -58,7 +60,13 @@ def show_check(run: CellRun, compilation: Compilation, options: CellOptions, pla
         with quiet_compile():
             found = check_program(program, settings_of(options), progress=place.progress)
     except (CheckError, OptionError) as error:
-        raise UsageError(f"--check: {error}") from error
+        raise UsageError(f"--check: {_told(parts, error)}") from error
     if options.into:
         run.namespace[f"{options.into}_check"] = found
     place.show({"text/plain": str(found), "text/html": found._repr_html_()})
+
+
+def _told(parts: Sequence[CellPart], error: Exception) -> str:
+    """Why there is nothing to check: of parts that are no program by themselves, that."""
+    raised = error.__cause__
+    return why_not_again(parts, in_one_line(raised)) + "." if raised is not None else str(error)

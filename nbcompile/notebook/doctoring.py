@@ -24,7 +24,10 @@ from nbcompile.notebook.cell.measuring import as_program
 from nbcompile.notebook.cell.mended_program import MendedProgram
 from nbcompile.notebook.progress import OutputPlace
 from nbcompile.record.advice.doctor import DoctorReport
-from nbcompile.record.compilation import Cell
+from nbcompile.record.compilation import Cell, Compilation, TimedCellPart
+from nbcompile.record.provenance import Links
+from nbcompile.view.facts.facts import facts
+from nbcompile.view.facts.why import why
 
 COMMAND = "nbcompile:write-line"
 """Of the JupyterLab extension: sets the ``%%compile`` line of the active cell."""
@@ -38,21 +41,22 @@ def doctor_parts(
     options: CellOptions,
     *,
     train: bool,
-    cell: Cell | None = None,
+    of: Compilation | None = None,
     mended: Sequence[MendedProgram] = (),
 ) -> DoctorReport | None:
-    """Examine the parts as one program, on copies, and show what pays. ``cell``: where its options stand.
+    """Examine the parts as one program, on copies, and show what pays. ``of``: the record of their cell.
     ``mended``: the coach's rewrites of it, which are tried too. ``--into NAME`` binds the report to
     NAME_doctor."""
     if not parts:
         print("nbcompile: --doctor has nothing to try: nothing was compiled, or nothing can run again.")
         return None
     place = OutputPlace(shell)
+    cell = of.cell if of is not None else None
     optimizer = None if options.optimizer or cell is None else optimizer_of(cell.source, shell.user_ns)
     fn, arguments = as_program(parts)
     names = tuple(name for part in parts for name in part.function.parameters)
     patient = Patient(fn, arguments, {}, train, optimizer if train else None, names)
-    name = "this call" if cell is None else "this cell"
+    name = "this call" if of is None else _named(of.timed_part)
     try:
         edits = _edits(patient, mended)
         report = examined(patient, settings_of(options), options.doctor, place.progress, edits, name=name)
@@ -60,10 +64,16 @@ def doctor_parts(
         place.clear()
         print(f"nbcompile: --doctor: {error}")
         return None
+    if of is not None and len(parts) > 1:  # where it breaks between them, the cell has a line for it
+        report = dataclasses.replace(report, why=why(of, facts(of, Links(of))).text)
     place.show(bundle_of(report, cell))
     if options.into:
         shell.user_ns[f"{options.into}_doctor"] = report
     return report
+
+
+def _named(part: TimedCellPart | None) -> str:
+    return "this cell" if part is None else f"{part.name} of this cell"
 
 
 def _edits(patient: Patient, mended: Sequence[MendedProgram]) -> list[Switch]:

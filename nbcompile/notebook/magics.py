@@ -7,6 +7,7 @@ import ast
 import dataclasses
 import shlex
 import sys
+import time
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
@@ -36,14 +37,14 @@ from nbcompile.notebook.cell.coaching import coach_cell, is_to_be_coached
 from nbcompile.notebook.cell.compiling import CellCompiler, CompiledCall, settings_of
 from nbcompile.notebook.cell.jitting import JittedCell
 from nbcompile.notebook.cell.measuring import (
-    has_backward,
     left_to_python,
     measure_cell,
     measure_jitted_cell,
     measure_parts,
+    modes_of_cell,
     modes_of_parts,
     peers_key,
-    repeatable,
+    to_be_measured,
     wanted,
 )
 from nbcompile.notebook.cell.mended_program import MendedProgram
@@ -224,7 +225,9 @@ class NbCompile(Magics):
             found.append(measure(compilation, growing))
         if found:
             return found[0]
-        return _noted(growing.compilation(), "Timing was stopped: what had been timed by then stands here.")
+        shown = growing.compilation()
+        told = ": what had been timed by then stands here" if shown.measurements else " before it had a time"
+        return _noted(shown, f"Timing was stopped{told}.")
 
     def _peers_of(self, name: Hashable) -> Kept:
         """The peers of a cell, by :func:`peers_key`, as far as they have been compiled; those of the last few
@@ -285,6 +288,7 @@ class NbCompile(Magics):
         if options.backend == "xla" and not options.disable:
             compiler.jitted = JittedCell(cell_file)
             compiler.jitted.start()
+        run.begun = time.perf_counter()
         return prepared.tree
 
     def _failed(self, error: Exception) -> None:
@@ -304,7 +308,7 @@ class NbCompile(Magics):
         modes = None
         try:
             compilation = self.plays.runs.since(self._cell, current.compiler.record(run))
-            parts, train = repeatable(run, compilation), has_backward(run, options)
+            compilation, parts, train = to_be_measured(run, compilation, options)
             if result.success and not run.parts and not programs:
                 compilation = left_to_python(run, compilation, options)
             elif wanted(compilation, options) and result.success:
@@ -327,7 +331,8 @@ class NbCompile(Magics):
             if options.mode_diff and result.success and parts:
                 growing = Growing(compilation, options, place, "about to compile in other modes")
                 with self._interruptible():
-                    modes = modes_of_parts(parts, options, growing.progress, train=train)
+                    told = growing.progress
+                    compilation, modes = modes_of_cell(parts, compilation, options, told, train=train)
             if not result.success:
                 line, what = run.raised or (0, "raised an error")
                 who = f"Line {line}" if line else "The cell"
@@ -344,8 +349,7 @@ class NbCompile(Magics):
             if options.sweeps and result.success and parts:
                 self._sweep(pieces_of_parts(parts), options, train=train)
             if options.doctor and result.success:
-                cell = compilation.cell
-                doctor_parts(self._ip, parts, options, train=train, cell=cell, mended=mended)
+                doctor_parts(self._ip, parts, options, train=train, of=compilation, mended=mended)
         except UsageError as error:
             print(f"nbcompile: {error}")
         except Exception as error:
@@ -362,7 +366,7 @@ class NbCompile(Magics):
         train: bool,
     ) -> None:
         """Let the explorer change how this is compiled."""
-        program = CellProgram.of_parts(parts, namespace, compilation.cell, options, train)
+        program = CellProgram.of_parts(parts, namespace, compilation, options, train)
         self.plays.remember(compilation.id, program)
 
     def _deliver(

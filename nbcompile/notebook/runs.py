@@ -17,8 +17,9 @@ from nbcompile.errors import OptionError, PlayError
 from nbcompile.record.compilation import Compilation, Since
 from nbcompile.record.diff import changes
 from nbcompile.record.matching import RecordedProgram
+from nbcompile.record.measured import difference
 from nbcompile.units import clip, count_text, ratio_text, seconds_text
-from nbcompile.view.facts.facts import difference, own_measurement, verdict
+from nbcompile.view.facts.facts import own_measurement, verdict
 from nbcompile.view.reports import report
 from nbcompile.view.reports.report import Section
 
@@ -27,6 +28,8 @@ NODES = 120_000
 COMPARED = 20_000
 """Nodes of a record beyond which only its kernels and times are held against the run before."""
 TOLD = 3  # changes besides kernels and time
+DRIFT = 0.9
+"""What a machine may be slower at another time: two runs that are closer are alike."""
 
 
 @dataclass(frozen=True)
@@ -155,7 +158,7 @@ def _time(before: Compilation, after: Compilation) -> list[str]:
     if one is None or two is None or not (one.counts and two.counts and one.median and two.median):
         return []
     times = f"{seconds_text(one.median)} → {seconds_text(two.median)}"
-    found = difference(two, one)
+    found = difference(two, one, DRIFT)
     if found in ("same", "unclear"):
         return [f"no clear difference in time ({times})"]
     ratio = one.median / two.median if found == "faster" else two.median / one.median

@@ -26,6 +26,7 @@ from nbcompile.record.advice.coach import Mend, Price
 from nbcompile.record.measured import Accuracy as Accuracy
 from nbcompile.record.measured import AutotuneChoice as AutotuneChoice
 from nbcompile.record.measured import Measurement as Measurement
+from nbcompile.record.measured import TimedCellPart as TimedCellPart
 from nbcompile.record.packed import (
     LEFT_OUT,
     check_depth,
@@ -339,6 +340,7 @@ class Compilation:
     passes: tuple[PassRecord, ...] = ()
     walks: tuple[DynamoWalk, ...] = ()  # of Dynamo, where they were watched, in order
     measurements: tuple[Measurement, ...] = ()
+    timed_part: TimedCellPart | None = None  # what of the cell was measured, where that is not all of it
     accuracy: tuple[Accuracy, ...] = ()
     autotune: tuple[AutotuneChoice, ...] = ()
     ceilings: tuple[Ceilings, ...] = ()  # measured; a published one is in nbcompile.targets

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from typing import Literal
 
 SHAKY = 0.5
 """Of a median, between the quartiles, beyond which it says little: a machine that is busy with other work."""
 FEW = 8
 """Samples, of which no spread is told."""
+LEAST_TOLD = 4
+"""Samples of a side, below which no difference is one: by chance two sides of four lie apart in one case of
+35."""
+TIE = 0.97
+"""Medians closer than that are the same, however well they are known: one process differs from the next by as
+much."""
+_SIGMAS = 2.576  # 99%, two-sided
 
 
 @dataclass(frozen=True)
@@ -23,7 +32,7 @@ class Measurement:
     was compiled. On a GPU as torch's allocator counts it, on a CPU resident memory of the whole process.
     """
 
-    what: str  # "forward", "forward+backward", "cell"
+    what: str  # "forward", "forward+backward", "cell"; of a part of a cell TimedCellPart.name
     contestant: str  # "eager", "nbcompile", "inductor", ...
     mode: str = "default"
     cold: float | None = None
@@ -54,6 +63,18 @@ class Measurement:
         return self.quantile(0.5)
 
     @property
+    def median_interval(self) -> tuple[float, float] | None:
+        """Between which samples the median lies by 99%, from their order alone, so that no distribution is
+        supposed (e.g. Conover, Practical Nonparametric Statistics, 3.2); of fewer than eight samples that is
+        all of their range, and of fewer than :data:`LEAST_TOLD` nothing is known."""
+        count = len(self.steady)
+        if count < LEAST_TOLD:
+            return None
+        ordered, away = sorted(self.steady), _SIGMAS / 2 * count**0.5
+        low, high = max(0, math.floor(count / 2 - away)), min(count - 1, math.ceil(count / 2 + away))
+        return ordered[low], ordered[high]
+
+    @property
     def shaky(self) -> bool:
         """Whether the samples lie too far apart for their median to be trusted."""
         low, middle, high = (self.quantile(q) for q in (0.25, 0.5, 0.75))
@@ -65,6 +86,54 @@ class Measurement:
     def counts(self) -> bool:
         """Whether the times are what they say: compiled code ran, or this is eager itself."""
         return self.ran_compiled or (self.contestant == "eager" and not self.reason)
+
+
+Difference = Literal["faster", "slower", "same", "unclear"]
+
+
+def difference(ours: Measurement, other: Measurement, tie: float = TIE) -> Difference:
+    """What may be said of two contestants that were timed by turns: one is faster where the intervals of
+    their medians lie apart. How far single samples lie from each other does not matter: of many, the medians
+    are known far better than that. Medians whose ratio is nearer to 1 than ``tie`` are the same."""
+    mine, theirs = ours.median, other.median
+    own, its = ours.median_interval, other.median_interval
+    if mine is None or theirs is None or own is None or its is None:
+        return "unclear"
+    if theirs * tie < mine < theirs / tie:
+        return "same"
+    if own[0] <= its[1] and its[0] <= own[1]:
+        return "unclear"
+    return "faster" if mine < theirs else "slower"
+
+
+@dataclass(frozen=True)
+class TimedLoop:
+    """A loop of a cell that Python runs step by step: what is compiled in it is timed once, and was run
+    ``passes`` times."""
+
+    line: int
+    passes: int
+
+
+@dataclass(frozen=True)
+class TimedCellPart:
+    """What of a cell its times are of, where that is not the whole cell.
+
+    ``python`` are lines that ran in Python, ``kept`` lines that were compiled and cannot be run again: both
+    are outside of all times. ``loops``: of these one pass is timed. ``single``: nothing is timed but one pass
+    of one loop. ``python_seconds`` is what Python took for its lines when the cell ran.
+    """
+
+    python: tuple[int, ...] = ()
+    kept: tuple[int, ...] = ()
+    loops: tuple[TimedLoop, ...] = ()
+    single: bool = False
+    python_seconds: float | None = None
+
+    @property
+    def name(self) -> str:
+        """What was timed, in a word or two: never "cell"."""
+        return "one pass" if self.single else "compiled lines"
 
 
 @dataclass(frozen=True)

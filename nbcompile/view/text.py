@@ -14,6 +14,7 @@ from nbcompile.view.facts import facts as fact
 from nbcompile.view.facts.cell_lines import break_line, cell_lines
 from nbcompile.view.facts.coaching import coached, loop_of_recompiles
 from nbcompile.view.facts.kernels import launch_facts
+from nbcompile.view.facts.outside import measured_name
 from nbcompile.view.facts.parts import selected
 from nbcompile.view.facts.prices import briefly, forced, not_fused, prices
 from nbcompile.view.facts.search import searches
@@ -38,10 +39,10 @@ def to_text(compilation: Compilation, show: Sequence[str] = (), pending: Pending
     """The record in brief, or the parts of it that ``show`` names. Every line fits in 100 columns."""
     links = Links(compilation)
     facts = fact.facts(compilation, links, pending)
-    out = wrap(facts.verdict.text, COLUMNS, 2)
+    out = wrap(facts.verdict.text, COLUMNS, 3)
     out += wrap(facts.verdict.detail, COLUMNS, 3) if facts.verdict.detail else []
     out += [f"  {pending.text}…"] if pending is not None else []
-    out += wrap(f"{told}.", COLUMNS, 2) if (told := why(compilation, facts).text) else []
+    out += wrap(f"{told}.", COLUMNS, 4) if (told := why(compilation, facts).text) else []
     out += wrap(f"{told}.", COLUMNS, 3) if (told := since_text(compilation)) else []
     out += _flow([facts.subtitle], "  ")
     out += _flow(facts.lines, "  ")
@@ -111,8 +112,9 @@ def _cell(compilation: Compilation, facts: fact.Facts, links: Links) -> list[str
     if not rows:
         return []
     eagerly = ", ~ ran eagerly" if any(row.fate == "eager" for row in rows) else ""
-    signs = f"+ fused, = library call, ! fallback, x graph break{eagerly}; % of {facts.share_of}"
-    out = ["", f"Your cell   ({signs})"]
+    of = f" of {name}" if (name := measured_name(compilation)) else ""
+    signs = f"+ fused, = library call, ! fallback, x graph break{eagerly}; % of {facts.share_of}{of}"
+    out = ["", *wrap(f"Your cell   ({signs})", COLUMNS, 2)]
     said_at: dict[str, int] = {}
     for row in rows[:_LINES]:
         chips = ", ".join(c.label + (f" ×{c.count}" if c.count > 1 else "") for c in row.chips[:4])
@@ -229,7 +231,11 @@ def _autotune(compilation: Compilation, links: Links) -> list[str]:
 def _timings(compilation: Compilation) -> list[str]:
     out: list[str] = []
     for group in timings(compilation)[:_FEW]:
-        out += ["", f"Timings: {group.about}", *table_text(timing_table(group, _ROWS, 16), COLUMNS)]
+        out += [
+            "",
+            *wrap(f"Timings: {group.about}", COLUMNS, 3),
+            *table_text(timing_table(group, _ROWS, 16), COLUMNS),
+        ]
     return out
 
 

@@ -92,6 +92,23 @@ def test_the_coachs_mends_are_tried_as_programs_that_give_the_same(
     assert seen.stdout == ""
 
 
+def test_what_is_examined_and_where_it_breaks_is_named_as_in_the_cell(
+    notebook: Notebook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def examined(*_: object, name: str) -> DoctorReport:
+        return DoctorReport(
+            name, "nbcompile", why="1 graph break (<dynamic-code>:282: the code asks for one)"
+        )
+
+    monkeypatch.setattr(doctoring, "examined", examined)
+    notebook.fresh(SETUP.split("\n")[0])
+    outcome = notebook.run("%%compile --doctor 5 --no-bench --into r\ny = x.sin()\nprint(1)\nz = y + x\nz")
+    report = outcome.namespace["r_doctor"]
+    assert report.function == "compiled lines of this cell" and "cell line 3" in report.why
+    outcome = notebook.run("%%compile --doctor 5 --no-bench --into r\nz = x.sin()")
+    assert outcome.namespace["r_doctor"].function == "this cell"
+
+
 def test_results_that_cannot_be_told_apart_are_no_program(notebook: Notebook) -> None:
     part: Any = SimpleNamespace(function=SimpleNamespace(results=("y", "z")), grad_enabled=True, arguments=())
     other: Any = SimpleNamespace(function=SimpleNamespace(results=("y",)), grad_enabled=True, arguments=())

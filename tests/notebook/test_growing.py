@@ -113,8 +113,21 @@ def test_what_was_timed_before_an_interrupt_stays(
     outcome = notebook.run(f"%%compile --compare eager,nbcompile,aot_eager\n{CELL}")
     assert "interrupted while measuring" in outcome.stdout
     assert names(shown[-1]) == ["eager", "nbcompile"]
-    assert "Timing was stopped" in shown[-1]["text/plain"]
+    assert "Timing was stopped: what had been timed" in shown[-1]["text/plain"]
     assert not outcome.error
+
+
+def test_an_interrupt_before_any_time_says_that_there_is_none(
+    notebook: Notebook, shown: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(self: Any, entry: Any, slow: bool) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(compare._Comparison, "_enter", interrupted)
+    outcome = notebook.run(f"%%compile --compare eager,nbcompile\n{CELL}")
+    assert "interrupted while measuring" in outcome.stdout and not outcome.error
+    assert "Timing was stopped before it had a time." in shown[-1]["text/plain"]
+    assert "stands here" not in shown[-1]["text/plain"]
 
 
 @pytest.mark.nightly

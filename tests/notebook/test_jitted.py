@@ -113,7 +113,9 @@ def test_times_and_values(notebook: Notebook) -> None:
     body = "step = jax.jit(jax.value_and_grad(lambda w: jnp.exp(x @ w).sum()))\nvalue, grad = step(w)"
     record = run(notebook, body, "--backend xla")
     eager, xla = record.measurements
-    assert (eager.what, eager.contestant, xla.contestant) == ("cell", "eager", "xla")
+    assert (eager.what, eager.contestant, xla.contestant) == (
+        "jitted functions", "eager", "xla",
+    )  # fmt: skip
     assert eager.median and xla.median and eager.counts and xla.counts and xla.ran_compiled
     assert xla.cold is not None and xla.cold >= record.compile_seconds > 0
     assert [item.output for item in record.accuracy] == ["output[0]", "output[1]"]
@@ -240,7 +242,7 @@ def test_what_would_take_too_long_without_xla_is_timed_with_it_alone(
     why = "2 primitives are too many to run one at a time."
     assert record.notes == (
         f"<lambda> (line 2) is not compared with anything: {why}",
-        f"Not timed without XLA (cell): {why}",
+        f"Not timed without XLA (jitted functions): {why}",
     )
     assert "eager was not timed" in verdict(record).text
 

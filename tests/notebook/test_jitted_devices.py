@@ -109,7 +109,7 @@ def test_pmap(records: list[Compilation]) -> None:
     )
     devices, untimed = record.notes
     assert devices.startswith("centred (line 4) runs on 4 devices") and "1 all-reduce" in devices
-    assert untimed.startswith("Not timed without XLA (cell): outside of jit")
+    assert untimed.startswith("Not timed without XLA (jitted functions): outside of jit")
     (xla,) = record.measurements
     assert xla.contestant == "xla" and xla.median
     (compared,) = record.accuracy

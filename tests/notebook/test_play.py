@@ -122,6 +122,13 @@ def test_times_are_taken_where_asked_for(player: Player) -> None:
 
 
 @pytest.mark.nightly
+def test_what_is_timed_anew_is_called_what_it_is(player: Player) -> None:
+    player.cell("y = x\nfor k in range(30):\n    y = torch.softmax(y * w, -1)")
+    found = player.change(bench=True, bench_seconds=0.05)
+    assert {each.what for each in found.measurements} == {"one pass"}
+    assert found.timed_part is not None and found.timed_part.loops[0].passes == 30
+
+
 def test_another_size_and_type(player: Player) -> None:
     player.cell()
     small = player.change(sizes={"64": 5})

@@ -102,8 +102,9 @@ def test_times_are_told_apart_only_where_they_are(notebook: Notebook) -> None:
 
         return Compilation(id=id, measurements=(Measurement("cell", "nbcompile", steady=samples),))
 
-    fast, slow = timed("a", (0.001, 0.0011, 0.0012)), timed("b", (0.002, 0.0022, 0.0023))
-    wide = timed("c", (0.0009, 0.0014, 0.003))
+    fast = timed("a", (0.001, 0.0011, 0.0011, 0.0011, 0.0012))
+    slow = timed("b", (0.002, 0.0022, 0.0022, 0.0022, 0.0023))
+    wide = timed("c", (0.0009, 0.0013, 0.0014, 0.0015, 0.003))
     assert changed_since(fast, slow).changes[1] == "2.0× slower (1.1 ms → 2.2 ms)"
     assert changed_since(slow, fast).changes[1] == "2.0× faster (2.2 ms → 1.1 ms)"
     assert changed_since(fast, wide).changes[1].startswith("no clear difference in time")

@@ -47,6 +47,15 @@ def test_nothing_pays_is_an_answer() -> None:
     assert "nothing pays here" in str(report) and report.best is None
 
 
+def test_what_was_not_tried_is_not_said_not_to_pay() -> None:
+    """Interrupted before the first trial, it said "nothing pays here" of (– a call)."""
+    told = str(DoctorReport("f", "nbcompile", interrupted=True)).splitlines()[0]
+    assert told == "f, now nbcompile: nothing was tried; stopped before the end"
+    some = (row("eager", "slower", speedup=0.5, low=0.4, high=0.6),)
+    told = str(DoctorReport("f", "nbcompile", 1e-3, rows=some, interrupted=True)).splitlines()[0]
+    assert told == "f, now nbcompile (1 ms a call): nothing pays of what was tried; stopped before the end"
+
+
 def test_hostile_names_stay_text() -> None:
     report = DoctorReport(
         HOSTILE, HOSTILE, rows=(row(HOSTILE, "failed", reason=HOSTILE), row(HOSTILE, "pays", option=HOSTILE)),

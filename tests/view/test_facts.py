@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import math
+import random
 
 import pytest
 
 from nbcompile import view
 from nbcompile.record.compilation import Accuracy, Compilation, Measurement
+from nbcompile.record.measured import difference
 from nbcompile.record.provenance import Links
 from nbcompile.view.facts import facts as fact
 from tests.view.fixtures import MB, samples, transformer, with_break
@@ -26,7 +29,7 @@ def timed(eager: float, ours: float, **own: object) -> Compilation:
     ("eager", "ours", "tone", "text"),
     [
         (2.3e-3, 1e-3, "good", "2.3× faster than eager"),
-        (1.04e-3, 1e-3, "even", "no clear difference from eager (1.0"),
+        (1.04e-3, 1e-3, "good", "1.03× faster than eager"),
         (1e-3, 1e-3, "even", "as fast as eager"),
         (0.8e-3, 1e-3, "bad", "0.79× — slower than eager"),
     ],
@@ -35,6 +38,66 @@ def test_verdict_of_times(eager: float, ours: float, tone: str, text: str) -> No
     found = fact.verdict(timed(eager, ours))
     assert found.tone == tone
     assert found.text.startswith(text)
+
+
+def spread_out(median: float, wide: float, count: int = 200) -> tuple[float, ...]:
+    """Samples of this median, of which the middle 80% reach from ``median / wide`` to ``median * wide``."""
+    draw = random.Random(count)
+    return tuple(median * wide ** (draw.gauss(0, 1) / 1.28) for _ in range(count))
+
+
+WIDE_APART = spread_out(1.69e-3, 6.0), spread_out(7.32e-3, 6.0)
+"""As two contestants on a busy machine: the spreads overlap, the medians of 200 turns are 4.3 times apart."""
+
+
+@pytest.mark.parametrize(
+    ("ours", "eager", "said"),
+    [
+        (*WIDE_APART, "faster"),
+        (*WIDE_APART[::-1], "slower"),
+        (spread_out(1e-3, 6.0), spread_out(1e-3, 6.0), "same"),
+        (spread_out(1e-3, 6.0), spread_out(1.08e-3, 6.0, 199), "unclear"),
+        (spread_out(1e-3, 1.01), spread_out(1.08e-3, 1.01), "faster"),
+        ((1e-3,) * 3, (9e-3,) * 200, "unclear"),
+        ((1e-3, 1.1e-3, 1.2e-3, 1.3e-3), (2e-3, 2.1e-3, 2.2e-3, 2.3e-3), "faster"),
+        ((1e-3, 1.1e-3, 1.2e-3, 2.3e-3), (2e-3, 2.1e-3, 2.2e-3, 2.3e-3), "unclear"),
+        ((), (1e-3,) * 9, "unclear"),
+    ],
+)
+def test_what_is_known_of_the_medians_decides(
+    ours: tuple[float, ...], eager: tuple[float, ...], said: str
+) -> None:
+    found = [
+        Measurement("f", name, steady=steady) for name, steady in (("nbcompile", ours), ("eager", eager))
+    ]
+    assert difference(*found) == said
+
+
+def test_a_median_lies_in_its_interval_as_often_as_it_says() -> None:
+    """Of 99% intervals of medians of skewed samples, by count: few must miss the true one."""
+    draw = random.Random(3)
+    missed = 0
+    for _ in range(2000):
+        steady = tuple(draw.expovariate(1.0) for _ in range(draw.choice((8, 25, 60, 200))))
+        interval = Measurement("f", "eager", steady=steady).median_interval
+        assert interval is not None
+        missed += not interval[0] <= math.log(2) <= interval[1]
+    assert missed <= 30
+
+
+def test_few_samples_decide_nothing_and_it_is_said() -> None:
+    record = transformer(
+        measurements=(
+            Measurement("forward", "eager", steady=(4e-3,) * 3),
+            Measurement("forward", "nbcompile", steady=(1e-3,) * 3),
+        )
+    )
+    assert fact.verdict(record).text == "no clear difference from eager (4.0×, of 3 samples only)"
+    wide = [
+        Measurement("f", name, steady=s) for name, s in zip(("nbcompile", "eager"), WIDE_APART, strict=True)
+    ]
+    found = fact.verdict(transformer(measurements=tuple(wide)))
+    assert found.tone == "good" and "faster than eager" in found.text
 
 
 def test_a_time_of_code_that_did_not_run_is_no_verdict() -> None:
@@ -64,7 +127,7 @@ def test_nothing_captured_says_why() -> None:
 
 def test_break_even_counts_calls() -> None:
     slow, fast = (
-        Measurement("f", name, steady=(time,)) for name, time in (("eager", 3e-3), ("nbcompile", 1e-3))
+        Measurement("f", name, steady=(time,) * 5) for name, time in (("eager", 3e-3), ("nbcompile", 1e-3))
     )
     assert fact.break_even(0.2, fast, slow) == 100
     assert fact.break_even(0.2, slow, fast) is None

@@ -121,7 +121,7 @@ def _tried(program: Program, asked: CompileSettings, train: bool, tell: Tell) ->
             raise CheckError(
                 f"nothing can be compared with eager: {said}.",
                 advice="Pass what the program can be called with twice.",
-            )
+            ) from judged.error
         worst = judged.worst
         row = CheckedStage(
             stage.name,

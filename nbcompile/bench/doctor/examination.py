@@ -26,6 +26,12 @@ SAMPLES = 0.3
 """Seconds of samples that each of a race gets..."""
 VERIFIED = 1.0
 """...and of those that are measured again at the end."""
+_FIRST = 0.03
+"""Part of the budget that samples of the present state may take, where that is less."""
+_LEAST_TIME = 0.5
+"""Seconds that a process is given in any case."""
+_FEWEST = 0.15
+"""Seconds of samples below which measuring again tells nothing more."""
 _RESERVE = 0.2
 """Part of the budget that is kept for measuring the best again."""
 _LONGEST = 0.4
@@ -61,12 +67,19 @@ class Examination:
 
     def describe(self, first: Switch | None) -> Compilation:
         """The record of the present state, and with it a first row. Raises MeasureError where the program
-        does not run as it is: then there is nothing to compare with."""
+        does not run as it is, or not within the budget: then there is nothing to compare with."""
         self.progress("measuring the present state")
         on = (Combination((first,)),) if first is not None else ()
         try:
-            found = self._run(on, SAMPLES, race=True, describe=True, timeout=max(self.budget, 30.0))
+            seconds = min(SAMPLES, _FIRST * self.budget)
+            timeout = max(_LEAST_TIME, self.budget - self.spent)
+            found = self._run(on, seconds, race=True, describe=True, timeout=timeout)
         except ProcessEndedError as error:
+            if error.timed_out:
+                raise MeasureError(
+                    f"the budget of {seconds_text(self.budget)} ended before the present state was measured.",
+                    advice="Give it more seconds.",
+                ) from error
             raise MeasureError(f"the program does not run in a process of its own: {error}") from error
         assert found.record is not None, "it was asked for"
         return found.record
@@ -96,23 +109,47 @@ class Examination:
                     self.race(base.with_switch(switch))
 
     def verify(self) -> None:
-        """The best of each kind, and what pays alone, again: all in one process, by turns."""
+        """The best of each kind, and what pays alone, again: all in one process, by turns, as many as what is
+        left of the budget allows. What there is no time for stays as it was measured once."""
         finalists = [self._best(effect) for effect in ("same", "precision", "work")]
         # What few samples left open is asked again too: a first trial can meet a busy moment.
         alone = [on for on in self._fastest(self.rows) if (self.rows[on].high or 0.0) > _OPEN]
         chosen = [on for on in dict.fromkeys([*finalists, *alone]) if on.switches][:_FINALISTS]
         if not chosen:
             return
+        chosen, seconds = self._affordable(chosen)
+        ended = NotTried(
+            "measuring the best again", f"the budget of {seconds_text(self.budget)} ended before"
+        )
+        if not chosen:
+            self.left.append(ended)
+            return
         self.progress(f"measuring {', '.join(on.name for on in chosen[:2])} again, beside the present state")
-        timeout = max(20.0, self.budget - self.spent)
         try:
-            found = self._run(chosen, VERIFIED, race=False, timeout=timeout)
+            found = self._run(chosen, seconds, race=False, timeout=max(_LEAST_TIME, self.budget - self.spent))
         except ProcessEndedError as error:
+            if error.timed_out:  # it was the clock of the examination, and says nothing of them
+                self.left.append(ended)
+                return
             for on in chosen:
                 told = f"it paid, and failed when it was measured again: {error}"
-                self.rows[on] = _failed(on, "timeout" if error.timed_out else "crashed", told)
+                self.rows[on] = _failed(on, "crashed", told)
             return
         self.rows.update(zip(chosen, found.rows, strict=True))
+
+    def _affordable(self, chosen: Sequence[Combination]) -> tuple[list[Combination], float]:
+        """The first of these that can all be compiled and measured once more in the time that is left, and
+        the seconds of samples that each then gets."""
+        left = self.budget - self.spent
+        # What a trial takes beside its samples; the present state is compiled in it too.
+        fixed = max(0.0, self._shortest - 2 * SAMPLES) if math.isfinite(self._shortest) else 0.0
+        for count in range(len(chosen), 0, -1):
+            compiles = sum((self.rows[on].compile or 0.0) for on in chosen[1:count])
+            # Half as much again: numbers are checked, and memory is measured, for each.
+            seconds = (left - fixed - compiles) / (1.5 * (count + 1))
+            if seconds >= _FEWEST:
+                return list(chosen[:count]), min(VERIFIED, seconds)
+        return [], 0.0
 
     def race(self, on: Combination) -> None:
         """Try one combination, if there is time for it."""

@@ -270,7 +270,7 @@ class _Trial:
     def _record(self, present: _Candidate) -> Compilation:
         """Of the present state, with its times, those of its kernels, and eager's."""
         asked = self.task.present
-        what = "forward+backward" if present.patient.train else "forward"
+        what = "forward+backward" if present.eager.went_back else "forward"
         compiled = present.compiled[0] if present.compiled else None
         with present.within():
             calls = {"eager": _Under(present.eager, present.threads, present.products), "own": present.call()}

@@ -82,3 +82,28 @@ def same_calls(compilation: Compilation, timed: Compilation) -> dict[str, float]
         for node in timed.fused_nodes
         if node.seconds is not None and known.get(node.id) == (node.name, node.op, node.shape)
     }
+
+
+def with_backward(compilation: Compilation, timed: Compilation) -> Compilation:
+    """The record with the backward graphs of ``timed`` where it has none: AOTAutograd compiles these at the
+    first backward, which a cell may leave to a later one, and timing it does not. Of the same forward graphs
+    only."""
+    if compilation.of_stage("backward") or timed.backend != compilation.backend:
+        return compilation
+    texts = {graph.id: graph.text for graph in compilation.graphs}
+    same = {
+        graph.id.removesuffix(".joint")
+        for graph in timed.of_stage("joint")
+        if texts.get(graph.id) == graph.text
+    }
+
+    def is_new(id: str) -> bool:
+        return any(id.startswith(f"{name}.bw.") or id == f"{name}.bw" for name in same)
+
+    return replace(
+        compilation,
+        graphs=(*compilation.graphs, *(graph for graph in timed.graphs if is_new(graph.id))),
+        kernels=(*compilation.kernels, *(kernel for kernel in timed.kernels if is_new(kernel.graph))),
+        decisions=(*compilation.decisions, *(each for each in timed.decisions if is_new(each.graph))),
+        passes=(*compilation.passes, *(each for each in timed.passes if is_new(each.after))),
+    )

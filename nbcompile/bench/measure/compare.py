@@ -50,12 +50,15 @@ class Audience:
     kept: Kept = field(default_factory=dict)
 
 
+NO_GRADIENT = "nothing here needs a gradient: the forward pass alone was timed, there is no backward to it"
+"""Of a program that was to be measured with its backward pass."""
 DEFAULT_CONTESTANTS = ("eager", "nbcompile", "inductor")
 
 
 @dataclass(frozen=True)
 class Measuring:
-    """What is measured of each contestant, and how long: see :func:`compare`, and for a sweep
+    """What is measured of each contestant, and how long, and ``what`` that is called unless it has a backward
+    pass: see :func:`compare`, and for a sweep
     :func:`~nbcompile.bench.sweep.running.sweep`. ``memory`` on a CPU only means something in a process of its
     own."""
 
@@ -134,9 +137,9 @@ def compare_with(
         raise MeasureError("a contestant is named twice.")
     audience = audience or Audience()
     grown = audience.grown
-    label = how.what or ("forward+backward" if how.train else "forward")
 
     def record(taken: _Taken, notes: tuple[str, ...] = ()) -> Compilation:
+        label = "forward+backward" if eager.went_back else how.what or "forward"
         done = [entry for entry in entries if entry.contestant.name in taken.entered]
         measurements = tuple(
             entry.measurement(label, taken.samples.get(entry.contestant.name, ()), used) for entry in done
@@ -158,7 +161,8 @@ def compare_with(
     finally:
         if lost is None:  # an interrupt came between the run and putting back what it changed
             lost = snapshot.restore()
-    told = [f"the autograd history of {name} could not be put back" for name in lost]
+    told = [NO_GRADIENT] if how.train and not eager.went_back else []
+    told += [f"the autograd history of {name} could not be put back" for name in lost]
     if once := [entry.contestant.name for entry in entries if entry.once]:
         told.append(
             f"{', '.join(once)}: over {_LONG:.0f} s to compile, so not done with both empty and full caches"

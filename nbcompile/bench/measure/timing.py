@@ -50,6 +50,7 @@ class Step:
     ) -> None:
         self.fn, self.args, self.kwargs = fn, args, dict(kwargs or {})
         self.train, self.leaves = train, leaves
+        self.went_back = False  # whether the last call had anything to go back through
         self._cotangents: dict[int, torch.Tensor] = {}
 
     def with_function(self, fn: Callable[..., Any]) -> Step:
@@ -73,6 +74,7 @@ class Step:
             for leaf in _pytree.tree_leaves(outputs)
             if isinstance(leaf, torch.Tensor) and leaf.requires_grad and leaf.grad_fn is not None
         ]
+        self.went_back = bool(roots)
         if roots:
             torch.autograd.backward(roots, [self._cotangent(i, root) for i, root in enumerate(roots)])
         return outputs

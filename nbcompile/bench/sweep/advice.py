@@ -20,7 +20,7 @@ _FEW = 5
 
 @dataclass(frozen=True)
 class _Time:
-    """What one compiler takes at one setting, seconds; ``low`` and ``high`` are quartiles of ``steady``."""
+    """What one compiler takes at one setting, seconds; between ``low`` and ``high`` its median lies."""
 
     steady: float
     low: float
@@ -61,11 +61,11 @@ def _times(outcomes: Mapping[Point, Outcome]) -> dict[object, dict[str, _Time]]:
         eager, own = outcome.record.measurements[0], outcome.record.measurements[-1]
         mine, base = own.median, eager.median
         if mine and base:
-            low, high = own.quantile(0.25) or mine, own.quantile(0.75) or mine
+            low, high = own.median_interval or (min(own.steady), max(own.steady))
             count = min(len(own.steady), len(eager.steady))
             made = _Time(mine, low, high, base, None if own is eager else own.cold, count)
             found.setdefault(point.setting, {})[point.compiler] = made
-            low, high = eager.quantile(0.25) or base, eager.quantile(0.75) or base
+            low, high = eager.median_interval or (min(eager.steady), max(eager.steady))
             beside = _Time(base, low, high, base, None, len(eager.steady))
             found[point.setting].setdefault("eager", beside)
     return found

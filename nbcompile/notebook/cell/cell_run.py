@@ -175,6 +175,9 @@ class CellRun:
     left: dict[int, str] = field(default_factory=dict)
     failed: dict[int, CellPart] = field(default_factory=dict)
     raised: tuple[int, str] | None = None  # the line where the cell ended, and by what
+    python_seconds: float | None = None  # of the run, what went by outside of compiled parts and compilers
+    begun: float | None = None  # when Python was given the cell
+    _asked: float = 0.0  # seconds that compiling and compiled parts took
     _breaking: set[int] = field(default_factory=set)  # break the graph: alone, or
     _pythons: set[int] = field(default_factory=set)  # of those, the ones that Python runs
     _doubts: list[tuple[int, str]] = field(default_factory=list)
@@ -184,13 +187,17 @@ class CellRun:
         """Should Python run statement ``number``? If not, it has been run, maybe with those after it."""
         __tracebackhide__ = True
         part = self.parts.get(number)
-        if self.disabled:
-            answer = True
-            self.board[number] = True
-        elif part is not None:
-            answer = not self._again(part)
-        else:
-            answer = not self._first(self.prepared.runs[number])
+        started = time.perf_counter()
+        try:
+            if self.disabled:
+                answer = True
+                self.board[number] = True
+            elif part is not None:
+                answer = not self._again(part)
+            else:
+                answer = not self._first(self.prepared.runs[number])
+        finally:
+            self._asked += time.perf_counter() - started
         return answer
 
     # -- the first time a statement is met ----------------------------------------------------------
@@ -429,6 +436,8 @@ class CellRun:
 
     def finish(self, error: BaseException | None = None) -> None:
         """The cell is over. A failure that Python then met too was the program's own, not ours."""
+        if self.begun is not None:
+            self.python_seconds = max(0.0, time.perf_counter() - self.begun - self._asked)
         doubts = self._doubts if error is None else self._doubts[:-1]
         trace = error.__traceback__ if error is not None else None
         while trace is not None and not self.raised:

@@ -13,18 +13,19 @@ import torch._dynamo
 from torch.utils._pytree import tree_leaves
 
 from nbcompile.api import Compiled
-from nbcompile.bench.measure.call_times import same_calls, with_call_times
-from nbcompile.bench.measure.compare import Audience, Measuring, compare_with
+from nbcompile.bench.measure.call_times import same_calls, with_backward, with_call_times
+from nbcompile.bench.measure.compare import NO_GRADIENT, Audience, Measuring, compare_with
 from nbcompile.bench.measure.contestant import Contestant, Kept
 from nbcompile.bench.measure.modes import mode_diff
 from nbcompile.bench.measure.roofline import measure_ceilings
 from nbcompile.compiler.capture.listening import STOPPED
 from nbcompile.compiler.capture.python_reasons import CALLS_BACKWARD, EAGER_BACKWARD
-from nbcompile.errors import MeasureError, in_one_line
+from nbcompile.errors import MeasureError, NbcompileError, in_one_line
 from nbcompile.notebook.arguments import CellOptions
 from nbcompile.notebook.cell.cell_run import CellPart, CellRun
 from nbcompile.notebook.cell.compiling import settings_of
 from nbcompile.notebook.cell.planning import BY_JAX
+from nbcompile.notebook.cell.timed_part import part_name, timed_part, why_not_again
 from nbcompile.record.compilation import Ceilings, Cell, Compilation, Kernel, Measurement
 from nbcompile.record.mode_diff import ModeDiff
 from nbcompile.settings import CompileSettings
@@ -85,15 +86,26 @@ def wanted(compilation: Compilation, options: CellOptions) -> bool:
     return options.bench or compilation.execution == "interpreted"
 
 
+def to_be_measured(
+    run: CellRun, compilation: Compilation, options: CellOptions
+) -> tuple[Compilation, list[CellPart], bool]:
+    """The record of a cell that has run, with what of it times are of; its parts that can be run again; and
+    whether they are with their backward pass."""
+    parts, train = repeatable(run, compilation), has_backward(run, options)
+    part = timed_part(run, parts, train=train) if parts else None
+    return dataclasses.replace(compilation, timed_part=part), parts, train
+
+
 def measure_cell(
     run: CellRun, compilation: Compilation, options: CellOptions, watching: Watching, kept: Kept | None = None
 ) -> Compilation:
     """Time the parts of a cell, one after the other as one program, and add the times to its record.
 
     Statements that Python ran between the parts are not in it: their effects (prints, files, optimizer
-    steps) are not ours to repeat. Each part is called with the arguments of its first call, on values
-    as they are now. MeasureError is turned into a note; an interrupt leaves all state restored. ``kept``: the
-    peers of this cell, as they were compiled when it ran before (see :func:`peers_key`).
+    steps) are not ours to repeat, and the record's ``timed_part`` says which they are. Each part is called
+    with the arguments of its first call, on values as they are now. MeasureError is turned into a note; an
+    interrupt leaves all state restored. ``kept``: the peers of this cell, as they were compiled when it ran
+    before (see :func:`peers_key`).
     """
     parts = repeatable(run, compilation)
     steps = [part.function.first_line for part in run.parts.values() if _has_no_gradients(part)]
@@ -107,22 +119,22 @@ def measure_cell(
         )
     return measure_parts(
         parts, _with_notes(compilation, notes), options, watching, train=has_backward(run, options),
-        kept=kept,
+        what=part_name(compilation.timed_part), kept=kept, again=lambda error: why_not_again(parts, error),
     )  # fmt: skip
 
 
 def measure_jitted_cell(
     programs: Sequence[JittedProgram], compilation: Compilation, options: CellOptions, watching: Watching
 ) -> Compilation:
-    """Time the jitted functions that a cell called, and add the times to its record. Where torch's parts of
-    the cell are timed as well, these have the cell's name."""
+    """Time the jitted functions that a cell called, once each, and add the times to its record: they are the
+    functions', whatever else the cell does."""
     from nbcompile.bench.measure.jitted import measure_jitted
 
-    name = "jitted" if compilation.measurements else "cell"
+    name = "jitted functions"
     found = measure_jitted(
         programs, options.bench_seconds, what=name, cold=options.cold, progress=watching.progress
     )
-    kernels = {name: len(compilation.kernels)} if name == "cell" else {}
+    kernels = {} if compilation.measurements else {name: len(compilation.kernels)}
     if len(programs) > 1:
         kernels |= {each.name: len(_kernels_of(each.name, compilation)) for each in programs}
     timed = dataclasses.replace(
@@ -213,13 +225,14 @@ def measure_parts(
     train: bool,
     what: str = "cell",
     kept: Kept | None = None,
+    again: Callable[[str], str] = "run again, the call raises {}".format,
 ) -> Compilation:
     """Time these, one after the other as one program, which is ``what`` unless backward runs too, and add the
-    times to the record; without ``options.bench`` only compare the results with eager's."""
+    times to the record; without ``options.bench`` only compare the results with eager's. ``again`` says of an
+    error why there are no times."""
     if not parts:
         return compilation
     fn, arguments = as_program(parts)
-    what = "forward+backward" if train else what
 
     def grown(make: Callable[[], Compilation], over: bool) -> None:
         watching.grown(lambda: _joined(compilation, make(), options), over)
@@ -231,7 +244,7 @@ def measure_parts(
         return _with_notes(compilation, [str(error)])
     except Exception as error:
         # It ran in the cell and fails here: the values have moved on since its first call.
-        return _with_notes(compilation, [f"Not timed: run again, the cell raises {in_one_line(error)}."])
+        return _with_notes(compilation, [f"Not timed: {again(in_one_line(error)).rstrip('.')}."])
     return _joined(compilation, timed, options)
 
 
@@ -310,6 +323,24 @@ def modes_of_parts(
     )
 
 
+def modes_of_cell(
+    parts: Sequence[CellPart],
+    compilation: Compilation,
+    options: CellOptions,
+    progress: Callable[[str], None],
+    *,
+    train: bool,
+) -> tuple[Compilation, ModeDiff | None]:
+    """:func:`modes_of_parts` of a cell, and its record: with a note where they cannot be run again."""
+    try:
+        return compilation, modes_of_parts(parts, options, progress, train=train)
+    except NbcompileError as error:
+        told = str(error)
+    except Exception as error:
+        told = why_not_again(parts, in_one_line(error))
+    return _with_notes(compilation, [f"Modes are not compared: {told.rstrip('.')}."]), None
+
+
 def has_backward(run: CellRun, options: CellOptions) -> bool:
     """Whether the cell runs backward, so that it is to be measured with it."""
     return options.train or any("backward" in left.reason for left in run.prepared.effects)
@@ -341,6 +372,7 @@ def _joined(compilation: Compilation, timed: Compilation, options: CellOptions) 
     interpreted = compilation.execution == "interpreted" or not options.bench
     # The interpreter's times say nothing; that it did not run does, and then nothing was compared.
     failed = tuple(m for m in timed.measurements if not m.counts)
+    compilation = with_backward(compilation, timed)
     joined = dataclasses.replace(
         with_call_times(compilation, same_calls(compilation, timed)),
         environment=dataclasses.replace(compilation.environment, threads=timed.environment.threads),
@@ -354,7 +386,7 @@ def _joined(compilation: Compilation, timed: Compilation, options: CellOptions) 
 
 def _matters(note: str) -> bool:
     """Whether a note of the runs that were timed is news beside those of the cell's own run."""
-    return "history" in note or note.startswith(STOPPED)
+    return note == NO_GRADIENT or "history" in note or note.startswith(STOPPED)
 
 
 def _peers(compilation: Compilation, timed: Compilation) -> tuple[Compilation, ...]:
@@ -365,6 +397,7 @@ def _peers(compilation: Compilation, timed: Compilation) -> tuple[Compilation, .
             each,
             peers=(),
             environment=compilation.environment,
+            timed_part=compilation.timed_part,
             measurements=compilation.measurements,
             accuracy=compilation.accuracy,
             ceilings=compilation.ceilings,

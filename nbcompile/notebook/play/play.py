@@ -40,6 +40,7 @@ from nbcompile.errors import OptionError, PlayError, in_one_line
 from nbcompile.notebook.arguments import DTYPES, TARGETS, CellOptions
 from nbcompile.notebook.cell.compiling import settings_of
 from nbcompile.notebook.cell.measuring import Told, measure_parts
+from nbcompile.notebook.cell.timed_part import part_name
 from nbcompile.notebook.play.programs import AGAIN, PlayedProgram, ProgramPiece
 from nbcompile.notebook.play.running import (
     PlaySettings,
@@ -157,7 +158,8 @@ class Plays:
                 variant.program.cell, lambda text: tell(text, 1, 4), variant.program.name
             )
             run_compiled(pieces, options, recorder, train=variant.program.train)
-            compilation = recorder.compilation()
+            part = variant.program.timed_part
+            compilation = dataclasses.replace(recorder.compilation(), timed_part=part)
             if compilation.execution != "eager":
                 compilation = measure_parts(
                     pieces,
@@ -165,6 +167,7 @@ class Plays:
                     options,
                     Told(lambda text: tell(text, 2, 4)),
                     train=variant.program.train,
+                    what=part_name(part),
                 )
         compilation = self.keep(variant.program, settings, compilation)
         tell("drawing", 3, 4)

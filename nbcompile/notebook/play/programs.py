@@ -20,7 +20,7 @@ from nbcompile.compiler.capture.cell_to_function import CellFunction
 from nbcompile.errors import PlayError
 from nbcompile.notebook.arguments import CellOptions
 from nbcompile.notebook.cell.cell_run import UNBOUND, CellPart
-from nbcompile.record.compilation import Cell
+from nbcompile.record.compilation import Cell, Compilation, TimedCellPart
 
 AGAIN = "Run the cell again."
 
@@ -39,12 +39,14 @@ class ProgramPiece:
 
 
 class PlayedProgram(Protocol):
-    """What was compiled: ``train`` if it is measured with its backward pass."""
+    """What was compiled: ``train`` if it is measured with its backward pass, ``timed_part`` what of a cell
+    that is."""
 
     cell: Cell | None
     name: str
     options: CellOptions
     train: bool
+    timed_part: TimedCellPart | None
 
     def pieces(self) -> list[ProgramPiece]:
         """Its functions in order, with their arguments. PlayError where one of these is gone."""
@@ -73,22 +75,23 @@ class CellProgram:
         cell: Cell | None,
         options: CellOptions,
         train: bool,
+        timed_part: TimedCellPart | None = None,
     ) -> None:
         self.codes = tuple(codes)
         self.namespace = namespace
         self.cell, self.name = cell, ""
-        self.options, self.train = options, train
+        self.options, self.train, self.timed_part = options, train, timed_part
 
     @classmethod
     def of_parts(
         cls,
         parts: Sequence[CellPart],
         namespace: dict[str, Any],
-        cell: Cell | None,
+        compilation: Compilation,
         options: CellOptions,
         train: bool,
     ) -> CellProgram:
-        """The parts of a cell, or the call, that has run."""
+        """The parts of a cell, or the call, that has run, of its record."""
         codes = [
             Code(
                 part.function,
@@ -100,7 +103,7 @@ class CellProgram:
             )
             for part in parts
         ]
-        return cls(codes, namespace, cell, options, train)
+        return cls(codes, namespace, compilation.cell, options, train, compilation.timed_part)
 
     def pieces(self) -> list[ProgramPiece]:
         return [self._piece(code) for code in self.codes]
@@ -149,6 +152,7 @@ class CallableProgram:
             options=recorder.options.as_pairs() if ours else (),
         )
         self.train = False
+        self.timed_part: TimedCellPart | None = None
 
     def pieces(self) -> list[ProgramPiece]:
         compiled = self._compiled()

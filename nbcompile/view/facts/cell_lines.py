@@ -8,6 +8,7 @@ from typing import Literal
 from nbcompile.record.compilation import Compilation, Span
 from nbcompile.record.provenance import Links
 from nbcompile.view.facts.facts import Call, Fate, line_shares, short_op, stage_graphs, working
+from nbcompile.view.facts.outside import line_why
 
 FATE_WORD = {
     "fused": "fused", "library": "library", "fallback": "fallback", "break": "graph break",
@@ -33,7 +34,7 @@ class Chip:
 @dataclass(frozen=True)
 class CellLine:
     """One line as typed (1-based, the magic line counts). ``fate`` is None where there is no statement,
-    ``why`` the reason where nothing was compiled of it."""
+    ``why`` the reason where nothing was compiled of it, and whether it is outside of what was timed."""
 
     number: int
     text: str
@@ -78,6 +79,7 @@ def cell_lines(compilation: Compilation, calls: tuple[Call, ...], links: Links) 
             told = statements[number]
             fate = fate if fate and told.fate == "compiled" else told.fate
             why = told.reason or ("nothing of it is computed" if fate == "compiled" else "")
+        why = line_why(compilation, number, why)
         out.append(CellLine(number, text, fate, chips, min(1.0, shares.get(number, 0.0)), why))
     while out and not out[-1].text.strip():
         out.pop()

@@ -13,6 +13,7 @@ from typing import Literal
 
 from nbcompile.errors import OptionError
 from nbcompile.record.compilation import OWN_COMPILE, Accuracy, Compilation, Graph, Kernel, Measurement, Node
+from nbcompile.record.measured import LEAST_TOLD, Difference, difference
 from nbcompile.record.provenance import Links
 from nbcompile.record.roofline import main_ceilings, points
 from nbcompile.targets import parse
@@ -26,6 +27,7 @@ from nbcompile.units import (
     seconds_text,
     speed_text,
 )
+from nbcompile.view.facts.outside import calls_text, measured_name, python_time, told_of
 from nbcompile.view.pending import Pending
 
 Fate = Literal["fused", "library", "fallback", "break", "captured"]
@@ -87,7 +89,8 @@ def facts(compilation: Compilation, links: Links, pending: Pending | None = None
     lines = [*_count_lines(compilation, calls)]
     if moved:
         before = f", {bytes_text(unfused)} before fusion" if unfused > moved else ""
-        lines.append(f"{bytes_text(moved)} moved{before}")
+        of = f" in {name}" if (name := measured_name(compilation)) else ""
+        lines.append(f"{bytes_text(moved)} moved{of}{before}")
     lines += _time_lines(compilation)
     return Facts(
         verdict=verdict(compilation, pending),
@@ -240,13 +243,15 @@ def contestant(compilation: Compilation) -> str:
     return compilation.backend or "nbcompile"
 
 
+_WIDE = ("cell", "compiled lines", "one pass", "jitted functions", "forward+backward", "forward")
+
+
 def own_measurement(compilation: Compilation) -> tuple[Measurement | None, Measurement | None]:
     """(ours, eager) for the first thing measured for both, preferring the widest of what was measured."""
     ours = [m for m in compilation.measurements if m.contestant == contestant(compilation)]
     eager = {m.what: m for m in compilation.measurements if m.contestant == "eager"}
     both = [m for m in ours if m.what in eager]
-    rank = {"cell": 0, "forward+backward": 1, "forward": 2}
-    both.sort(key=lambda m: (m.median is None, rank.get(m.what, 3)))
+    both.sort(key=lambda m: (m.median is None, _WIDE.index(m.what) if m.what in _WIDE else len(_WIDE)))
     if both:
         return both[0], eager[both[0].what]
     return (ours[0] if ours else None), None
@@ -260,7 +265,8 @@ def ran_eager(reason: str) -> str:
 
 
 def verdict(compilation: Compilation, pending: Pending | None = None) -> Verdict:
-    """Was it worth it? Says "faster" only if the compiled code ran and the quartiles do not overlap."""
+    """Was it worth it? Says "faster" only if the compiled code ran and there is a
+    :func:`~nbcompile.record.measured.difference`, and what of the cell that is of."""
     bad = wrong_results(compilation, contestant(compilation))
     ours, eager = own_measurement(compilation)
     if ours is not None and not ours.counts:
@@ -284,10 +290,10 @@ def verdict(compilation: Compilation, pending: Pending | None = None) -> Verdict
     mine, theirs = (ours.median if ours else None), (eager.median if eager else None)
     if ours and eager and mine and theirs and mine > 0 and theirs > 0:
         if contestant(compilation) == "eager":
-            return Verdict(f"eager: {seconds_text(mine)} a call", "none")
-        return _compare(ours, eager, theirs / mine)
+            return _of_what(compilation, Verdict(f"eager: {seconds_text(mine)} a call", "none"))
+        return _of_what(compilation, _compare(ours, eager, theirs / mine))
     if mine:
-        return Verdict(f"{seconds_text(mine)} a call; eager was not timed", "none")
+        return _of_what(compilation, Verdict(f"{seconds_text(mine)} a call; eager was not timed", "none"))
     untimed = ", not timed" if pending is None else ""
     cached = ", kernels from the cache" if compilation.from_cache else ""
     compiled = f"compiled in {seconds_text(compilation.compile_seconds)}{cached}{untimed}"
@@ -337,32 +343,24 @@ def chip_text(name: str) -> str:
     return f"{part} ({name})" if part else clip(name, 40)
 
 
-def difference(ours: Measurement, eager: Measurement) -> Literal["faster", "slower", "same", "unclear"]:
-    """What may be said of two contestants: nothing clear where their quartiles overlap, or the middle 80% of
-    their samples if one is shaky."""
-    mine, theirs = ours.median or 0.0, eager.median or 0.0
-    if theirs * 0.97 < mine < theirs / 0.97:
-        return "same"
-    outer = 0.1 if ours.shaky or eager.shaky else 0.25
-    ours_low, ours_high = ours.quantile(outer) or 0.0, ours.quantile(1 - outer) or math.inf
-    eager_low, eager_high = eager.quantile(outer) or 0.0, eager.quantile(1 - outer) or math.inf
-    if ours_low <= eager_high and eager_low <= ours_high:
-        return "unclear"
-    return "faster" if mine < theirs else "slower"
+def _of_what(compilation: Compilation, found: Verdict) -> Verdict:
+    """A verdict on times, where these are not of the whole cell."""
+    detail = "; ".join(filter(None, (found.detail, python_time(compilation))))
+    return replace(found, text=told_of(compilation, found.text), detail=detail)
 
 
 def _compare(ours: Measurement, eager: Measurement, ratio: float) -> Verdict:
-    detail = f"{ours.what}: {seconds_text(ours.median)} a call, eager {seconds_text(eager.median)}"
-    found = difference(ours, eager)
-    if found == "same":
-        return Verdict(f"as fast as eager ({speed_text(ratio)})", "even", detail)
-    if found == "unclear":
-        return Verdict(
-            f"no clear difference from eager ({speed_text(ratio)}, but the spreads overlap)", "even", detail
-        )
-    if found == "faster":
-        return Verdict(f"{speed_text(ratio)} faster than eager", "good", detail)
-    return Verdict(f"{speed_text(ratio)} — slower than eager", "bad", detail)
+    each = "" if ours.what == "one pass" else " a call"
+    detail = f"{ours.what}: {seconds_text(ours.median)}{each}, eager {seconds_text(eager.median)}"
+    few = min(len(ours.steady), len(eager.steady))
+    noise = f"of {count_text(few, 'sample')} only" if few < LEAST_TOLD else "within the noise"
+    told: dict[Difference, tuple[str, Tone]] = {
+        "same": (f"as fast as eager ({speed_text(ratio)})", "even"),
+        "unclear": (f"no clear difference from eager ({speed_text(ratio)}, {noise})", "even"),
+        "faster": (f"{speed_text(ratio)} faster than eager", "good"),
+        "slower": (f"{speed_text(ratio)} — slower than eager", "bad"),
+    }
+    return Verdict(*told[difference(ours, eager)], detail)
 
 
 def wrong_results(compilation: Compilation, name: str) -> list[Accuracy]:
@@ -435,7 +433,7 @@ def _time_lines(compilation: Compilation) -> list[str]:
         wrong = wrong_results(compilation, contestant(compilation))
         calls = None if wrong else break_even(cost, ours, eager)
         if calls is not None:
-            text += f" · pays off after {count_text(calls, 'call')}"
+            text += f" · pays off after {calls_text(compilation, calls)}"
         elif not wrong and ours and eager and ours.median and eager.median and ours.counts:
             text += " · never pays off" if difference(ours, eager) == "slower" else ""
         out.append(text)

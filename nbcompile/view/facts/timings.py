@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from nbcompile.record.compilation import Compilation, Measurement
 from nbcompile.units import clip, count_text, finite, seconds_text, speed_text
 from nbcompile.view.facts import facts as fact
+from nbcompile.view.facts.outside import left_out, measured_name
 from nbcompile.view.reports.report import Section, Styled, Value
 
 
@@ -46,7 +47,8 @@ class TimingRow:
 
 @dataclass(frozen=True)
 class Timing:
-    """What was timed (``forward``, ``cell``), how, in a few words, and a row a contestant."""
+    """What was timed (``forward``, ``cell``), how, in a few words, with what it leaves out of the cell, and a
+    row a contestant."""
 
     what: str
     about: str
@@ -64,7 +66,7 @@ def timings(compilation: Compilation) -> tuple[Timing, ...]:
         if any(m.steady or m.cold or m.warm or m.first for m in group):
             eager = next((m for m in group if m.contestant == "eager"), None)
             rows = tuple(_row(compilation, place, eager) for place in places)
-            out.append(Timing(what, _about(group), rows))
+            out.append(Timing(what, _about(compilation, group), rows))
     return tuple(out)
 
 
@@ -95,11 +97,14 @@ def note(row: TimingRow) -> str:
     return reason if row.counts else fact.ran_eager(reason)
 
 
-def _about(group: list[Measurement]) -> str:
+def _about(compilation: Compilation, group: list[Measurement]) -> str:
     samples = [len(m.steady) for m in group if m.steady]
     threads = {m.threads for m in group if m.threads}
-    about = f"one call, median of {min(samples):,}, spread p10–p90" if samples else "no call was timed"
-    return f"{about}, {count_text(threads.pop(), 'thread')}" if len(threads) == 1 else about
+    of = measured_name(compilation) or "one call"
+    about = f"{of}, median of {min(samples):,}, spread p10–p90" if samples else "no call was timed"
+    if len(threads) == 1:
+        about += f", {count_text(threads.pop(), 'thread')}"
+    return "; ".join(filter(None, (about, left_out(compilation))))
 
 
 def _row(compilation: Compilation, place: int, eager: Measurement | None) -> TimingRow:

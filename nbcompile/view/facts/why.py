@@ -3,7 +3,7 @@
 The first of these that holds is said, so that nothing small hides what matters: Python between graphs,
 compiles that are repeated, library calls, the call itself (guards and launches), and at last the heaviest
 kernel against what bounds it. Of times that cannot be trusted only a cause is told that holds however long a
-call took.
+call took, or, where the difference from eager is far beyond what is in doubt, of that.
 """
 
 from __future__ import annotations
@@ -13,10 +13,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 from nbcompile.record.compilation import Compilation, Measurement
+from nbcompile.record.measured import difference
 from nbcompile.record.roofline import RooflinePoint, main_ceilings, points
 from nbcompile.units import bytes_text, clip, count_text, percent_text, seconds_text
 from nbcompile.view.facts.cell_lines import break_line
 from nbcompile.view.facts.facts import Call, Facts, own_measurement
+from nbcompile.view.facts.outside import is_left_out, measured_name
 
 Cause = Literal[
     "busy", "breaks", "recompiles", "library", "overhead", "cache", "memory", "compute", "kernel", ""
@@ -28,6 +30,8 @@ ALL = 0.98
 OUTSIDE: tuple[Cause, ...] = ("breaks", "overhead")
 """Causes outside of the kernels: one that takes a large part at both quartiles of the call's time is the
 cause, on a machine however busy."""
+FAR = 3.0
+"""Times as fast or slow as eager: what explains that is said on a busy machine too."""
 NEAR = 0.6
 """Of a limit, from which on it is what bounds a kernel."""
 CACHED = 1.1
@@ -45,7 +49,13 @@ class Why:
 
 
 def why(compilation: Compilation, facts: Facts) -> Why:
-    """Why a call of what was compiled takes the time that it does."""
+    """Why a call of what was compiled takes the time that it does. Where that is not the whole cell, what the
+    sentence is of comes first."""
+    found, name = _of_call(compilation, facts), measured_name(compilation)
+    return Why(found.cause, f"Of {name}: {found.text}") if found.text and name else found
+
+
+def _of_call(compilation: Compilation, facts: Facts) -> Why:
     ours, eager = own_measurement(compilation)
     if ours is None and compilation.breaks and compilation.kernels:
         return Why("breaks", _breaks(compilation, None, 0.0))
@@ -57,8 +67,18 @@ def why(compilation: Compilation, facts: Facts) -> Why:
         return found
     ends = [quantile for q in (0.25, 0.75) if (quantile := ours.quantile(q))]
     if found.cause in OUTSIDE and all(_cause(compilation, facts, end).cause == found.cause for end in ends):
-        return Why(found.cause, f"{found.text}. {_busy(shaky)}: that is the cause, how long is unsure")
-    return Why("busy", f"{_busy(shaky)}. Do not trust these times")
+        return Why(found.cause, f"{found.text}. That is the cause, how long is unsure: {_busy(shaky)}")
+    if found.text and eager is not None and _is_far(ours, eager):
+        return Why(found.cause, f"{found.text}. Times are rough, the difference is not: {_busy(shaky)}")
+    return Why("busy", f"Do not trust these times: {_busy(shaky)}")
+
+
+def _is_far(ours: Measurement, eager: Measurement) -> bool:
+    """Whether one is faster by so much that noise explains none of it, and a cause is asked for."""
+    if difference(ours, eager) not in ("faster", "slower"):
+        return False
+    ratio = (eager.median or 1.0) / (ours.median or 1.0)
+    return max(ratio, 1 / ratio) >= FAR
 
 
 def _cause(compilation: Compilation, facts: Facts, spent: float) -> Why:
@@ -79,10 +99,12 @@ def _cause(compilation: Compilation, facts: Facts, spent: float) -> Why:
     if others > LARGE * spent and others >= rest and others >= inside - others:
         return Why("library", _library(library, others, spent))
     if rest > spent / 2:
-        return Why("overhead", _overhead(known, rest, spent))
+        return Why("overhead", _overhead(compilation, known, rest, spent))
     heaviest = _heaviest(compilation, known, spent, facts)
     if rest > LARGE * spent:
-        beside = f"; {seconds_text(rest)} of {seconds_text(spent)} are guards, Python and launching"
+        beside = (
+            f"; {seconds_text(rest)} of {seconds_text(spent)} are {_unknown_backward(compilation)}{_OVERHEAD}"
+        )
         return Why(heaviest.cause, heaviest.text + beside)
     return heaviest
 
@@ -90,8 +112,8 @@ def _cause(compilation: Compilation, facts: Facts, spent: float) -> Why:
 def _busy(measurement: Measurement) -> str:
     low, high = measurement.quantile(0.25), measurement.quantile(0.75)
     return (
-        f"The machine is busy: half of the calls of {measurement.contestant} took less than "
-        f"{seconds_text(low)} or more than {seconds_text(high)}"
+        f"the machine is busy (half of the calls of {measurement.contestant} took less than "
+        f"{seconds_text(low)} or more than {seconds_text(high)})"
     )
 
 
@@ -102,7 +124,10 @@ def _breaks(compilation: Compilation, rest: float | None, spent: float) -> str:
     told = f"{count} ({f'{where}: ' if where else ''}{clip(first.reason, 70)})"
     if rest is None:
         return f"{told}: Python runs between the graphs, and nothing is fused across"
-    return f"{told}: {seconds_text(rest)} of {seconds_text(spent)} a call are Python between the graphs"
+    between = f"are {_unknown_backward(compilation)}Python between the graphs"
+    if any(is_left_out(compilation, span.line) for span in first.spans if not span.file):
+        told, between = f"{told}, not timed", "are spent between the graphs all the same"
+    return f"{told}: {seconds_text(rest)} of {seconds_text(spent)} a call {between}"
 
 
 def _library(library: Sequence[Call], others: float, spent: float) -> str:
@@ -115,12 +140,23 @@ def _library(library: Sequence[Call], others: float, spent: float) -> str:
     return f"{percent_text(share)} of the time is {count} ({shown}); fusion touches the rest"
 
 
-def _overhead(known: Sequence[Call], rest: float, spent: float) -> str:
+_OVERHEAD = "guards, Python and launching"
+
+
+def _overhead(compilation: Compilation, known: Sequence[Call], rest: float, spent: float) -> str:
     count = count_text(len(known), "kernel or call", "kernels and calls")
-    return (
-        f"{seconds_text(rest)} of {seconds_text(spent)} go to guards, Python and launching {count}: "
-        "the tensors are too small for kernels to matter"
-    )
+    backward = _unknown_backward(compilation)
+    told = f"{seconds_text(rest)} of {seconds_text(spent)} go to {backward}{_OVERHEAD} {count}"
+    return told if backward else f"{told}: the tensors are too small for kernels to matter"
+
+
+def _unknown_backward(compilation: Compilation) -> str:
+    """Of a record whose times have a backward pass in them that it has no graph of: then this is in what its
+    kernels do not take."""
+    ours, _ = own_measurement(compilation)
+    if ours is None or ours.what != "forward+backward" or compilation.of_stage("backward"):
+        return ""
+    return "the backward pass (which is not shared out), "
 
 
 def _heaviest(compilation: Compilation, known: Sequence[Call], spent: float, facts: Facts) -> Why:

@@ -30,6 +30,7 @@ from nbcompile.view.facts import facts as fact
 from nbcompile.view.facts.cell_lines import FATE_WORD, break_line, cell_lines
 from nbcompile.view.facts.coaching import coached
 from nbcompile.view.facts.kernels import Sources, artifact_lines, launch_facts, spilled_bytes, time_facts
+from nbcompile.view.facts.outside import measured_name
 from nbcompile.view.facts.parts import selected
 from nbcompile.view.facts.prices import briefly, not_fused, prices
 from nbcompile.view.facts.schedules import explained
@@ -58,6 +59,7 @@ class Model:
         self.line_word = "cell line" if compilation.cell else f"{clip(self.file.rsplit('/', 1)[-1], 30)} line"
         self.facts = fact.facts(compilation, self.links, pending)
         self.why = why(compilation, self.facts).text
+        self.share_of_what = f" of {name}" if (name := measured_name(compilation)) else ""
         self.prices = prices(compilation, self.facts.calls)
         self.since = since_text(compilation)
         self.strip = strip(compilation)
@@ -255,7 +257,7 @@ class Model:
             "schedule": clip(kernel.schedule, 120),
             "meanings": explained(kernel.schedule),
             "traffic": f"reads {bytes_text(kernel.bytes_read)}, writes {bytes_text(kernel.bytes_written)}",
-            "share": f"{percent_text(share)} of {self.facts.share_of}" if share else "",
+            "share": f"{percent_text(share)} of {self.facts.share_of}{self.share_of_what}" if share else "",
             "flops": quantity(kernel.flops, "flop") if kernel.flops else "",
             "lines": lines_label(self._lines(kernel.id)),
             "lines_many": len(self._lines(kernel.id)) > 1,

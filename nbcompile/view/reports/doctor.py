@@ -33,11 +33,16 @@ def to_html(found: DoctorReport) -> str:
 def title(found: DoctorReport) -> str:
     """The answer in a sentence, and what it was held against."""
     best = found.best
-    told = f"{found.function}, now {found.present} ({seconds_text(found.present_seconds)} a call): "
+    each = f" ({seconds_text(found.present_seconds)} a call)" if found.present_seconds is not None else ""
+    told = f"{found.function}, now {found.present}{each}: "
     if best is not None:
         told += f"{best.name} makes it {speed_text(best.speedup or 1.0)} as fast"
     elif found.less_precise:
         told += "nothing pays here without fewer digits"
+    elif not found.rows:
+        told += "nothing was tried"
+    elif found.interrupted:
+        told += "nothing pays of what was tried"
     else:
         told += "nothing pays here"
     return told + ("; stopped before the end" if found.interrupted else "")

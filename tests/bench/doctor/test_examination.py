@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from nbcompile.bench.doctor.patient import Surroundings
 from nbcompile.bench.doctor.switches import Combination, Switch
 from nbcompile.bench.doctor.trial import TrialResult, TrialTask
 from nbcompile.bench.processes import ProcessEndedError
+from nbcompile.errors import MeasureError
 from nbcompile.record.advice.doctor import DoctorRow
 from nbcompile.settings import CompileSettings
 
@@ -129,6 +131,57 @@ def test_the_budget_is_kept_and_what_it_leaves_out_is_said(monkeypatch: pytest.M
     assert len(exam.rows) < len(ALL)
     assert {each.name for each in exam.left} & {"1 thread", "half"}
     assert all("budget of 5 s" in each.why for each in exam.left)
+
+
+@pytest.mark.parametrize("budget", [5.0, 8.0, 12.0])
+@pytest.mark.parametrize("compile", [0.2, 1.5])
+def test_measuring_again_keeps_to_what_is_left(
+    monkeypatch: pytest.MonkeyPatch, budget: float, compile: float
+) -> None:
+    """It had twenty seconds in any case: "17.7 s of 10 s used"."""
+    ward = InventedWard(product(fast=2.0, near=1.5, layout=1.2, half=1.5))
+    given: list[float] = []
+
+    def run(function: Any, task: TrialTask, *, timeout: float) -> TrialResult:
+        took = 0.3 + sum(compile for on in task.combinations) + task.seconds * (len(task.combinations) + 1)
+        given.append(timeout)
+        ward.clock += min(took, timeout)
+        if took > timeout:
+            ended = ProcessEndedError("took too long")
+            ended.timed_out = True
+            raise ended
+        found = TrialResult(tuple(ward.row(on, not task.race) for on in task.combinations))
+        return TrialResult(tuple(dataclasses.replace(row, compile=compile) for row in found.rows))
+
+    monkeypatch.setattr(ward, "run", run)
+    monkeypatch.setattr(examination.time, "monotonic", lambda: ward.clock)
+    exam = Examination(
+        b"", CompileSettings(), Surroundings(2, "highest", True), ward, budget, lambda text: None
+    )
+    exam.alone(ALL)
+    exam.together(ALL)
+    before = dict(exam.rows)
+    exam.verify()
+    assert ward.clock <= budget + 0.5
+    paid = {on for on, row in before.items() if row.status == "pays"}
+    assert (paid or compile > 1) and {on for on, row in exam.rows.items() if row.status == "pays"} == paid
+    verified = any(row.verified for row in exam.rows.values())
+    assert not paid or verified or any(each.name == "measuring the best again" for each in exam.left)
+
+
+def test_a_present_state_that_takes_all_of_the_budget_is_told_of() -> None:
+    class Slow:
+        def run(self, function: Any, task: TrialTask, *, timeout: float) -> TrialResult:
+            assert timeout <= 5.0
+            ended = ProcessEndedError("took more than 5 s")
+            ended.timed_out = True
+            raise ended
+
+    exam = Examination(
+        b"", CompileSettings(), Surroundings(2, "highest", True), Slow(), 5.0, lambda text: None
+    )
+    with pytest.raises(MeasureError, match="budget of 5 s ended before the present state"):
+        exam.describe(EAGER)
 
 
 def test_far_less_than_every_combination_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:

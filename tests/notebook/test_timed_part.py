@@ -1,0 +1,112 @@
+"""What of a cell is timed, and that nothing else is called the cell."""
+
+from __future__ import annotations
+
+from nbcompile.record.compilation import Compilation, TimedCellPart
+from nbcompile.record.measured import TimedLoop
+from nbcompile.view.facts.facts import verdict
+from tests.notebook.conftest import Notebook
+
+SETUP = (
+    "import time, random, torch.nn as nn\nx = torch.randn(16, 16)\n"
+    "m = nn.Sequential(nn.Linear(16, 16), nn.GELU())\nt = torch.compile(m, backend='eager')"
+)
+
+
+def measured(notebook: Notebook, body: str, line: str = "--compare eager,nbcompile") -> Compilation:
+    notebook.fresh(SETUP)
+    notebook.run("%config NbCompile.bench_seconds = 0.05")
+    notebook.run("%config NbCompile.cold = False")
+    outcome = notebook.run(f"%%compile {line}\n{body}\n")
+    assert outcome.error == "", outcome.error
+    found = notebook.records[-1]
+    assert isinstance(found, Compilation)
+    return found
+
+
+def part_of(notebook: Notebook, body: str, line: str = "--compare eager,nbcompile") -> TimedCellPart:
+    found = measured(notebook, body, line).timed_part
+    assert found is not None
+    return found
+
+
+def test_a_cell_that_is_compiled_whole_is_timed_whole(notebook: Notebook) -> None:
+    record = measured(notebook, "def f(v):\n    return v.sin()\ny = f(x)\nz = y\nw = z * 2")
+    assert record.timed_part is None
+    assert {each.what for each in record.measurements} == {"cell"}
+
+
+def test_a_line_that_python_runs_is_not_in_the_times_and_that_is_said(notebook: Notebook) -> None:
+    record = measured(notebook, "y = torch.relu(x)\ntime.sleep(0.03)\nz = y * 2")
+    part = record.timed_part
+    assert part is not None and part.python == (3,) and not part.loops
+    assert part.python_seconds is not None and 0.03 <= part.python_seconds < 0.5
+    assert {each.what for each in record.measurements} == {"compiled lines"}
+    assert "line 3 runs in Python and is not timed" in verdict(record).text
+
+
+def test_a_model_on_such_a_line_is_not_in_the_times(notebook: Notebook) -> None:
+    assert part_of(notebook, "o = m(x * random.random())\nl = o.pow(2).mean()").python == (2,)
+    assert part_of(notebook, "o = t(x)\nl = o.pow(2).mean()").python == (2,), "it has its own torch.compile"
+
+
+def test_of_a_loop_that_is_run_step_by_step_one_pass_is_timed(notebook: Notebook) -> None:
+    part = part_of(notebook, "y = x\nfor k in range(40):\n    y = y * 0.99 + 0.01\nz = y.sum()")
+    assert part.loops == (TimedLoop(3, 40),) and not part.single and part.python == ()
+    record = measured(notebook, "y = x\nfor k in range(40):\n    y = y * 0.99 + 0.01")
+    assert record.timed_part == TimedCellPart(loops=(TimedLoop(3, 40),), single=True)
+    assert {each.what for each in record.measurements} == {"one pass"}
+    assert verdict(record).text.startswith("one pass of the loop in line 3 (of 40): ")
+    one_line = part_of(notebook, "y = x\nwhile y.sum() < 1e9: y = y.abs() * 3")
+    assert one_line.single and one_line.loops[0].line == 3 and one_line.loops[0].passes > 5
+
+
+def test_a_loop_without_anything_compiled_is_python(notebook: Notebook) -> None:
+    part = part_of(notebook, "n = 0\nfor k in range(40):\n    n += k\ny = x * n")
+    assert part.python == (3,) and not part.loops
+
+
+def test_training_says_what_it_leaves_out(notebook: Notebook) -> None:
+    body = "for k in range(20):\n    o = m(x).pow(2).mean()\n    o.backward()\n    print(o.item())"
+    record = measured(notebook, body)
+    part = record.timed_part
+    assert part is not None and part.python == (5,) and part.loops == (TimedLoop(2, 20),) and part.single
+    assert part.python_seconds is None, "gradients were computed from Python"
+    assert {each.what for each in record.measurements} == {"forward+backward"}
+
+
+def test_train_of_what_needs_no_gradient_is_not_called_backward(notebook: Notebook) -> None:
+    record = measured(notebook, "y = torch.relu(x)", "--train --compare eager,nbcompile")
+    assert {each.what for each in record.measurements} == {"cell"}
+    assert any("nothing here needs a gradient" in note for note in record.notes)
+
+
+def test_train_knows_the_backward_that_the_cell_does_not_call(notebook: Notebook) -> None:
+    record = measured(notebook, "y = torch.tanh(m(x)).sum()", "--train --compare eager,nbcompile")
+    assert {each.what for each in record.measurements} == {"forward+backward"}
+    assert record.of_stage("backward") and any(".bw." in kernel.id for kernel in record.kernels)
+    timed = {node.id for node in record.fused_nodes if node.seconds is not None}
+    assert any(".bw." in id for id in timed)
+    called = measured(notebook, "y = torch.tanh(m(x)).sum()\ny.backward()")
+    assert [graph.id for graph in called.graphs] == [graph.id for graph in record.graphs]
+    assert {kernel.id for kernel in called.kernels} == {kernel.id for kernel in record.kernels}
+
+
+TWICE = "o = m(x * random.random())\nl = o.pow(2).mean()\nl.backward()"
+ALONE = "line 3 cannot be run again alone: backward would go through what made o a second time"
+
+
+def test_a_part_that_cannot_be_repeated_alone_is_told_of_truly(notebook: Notebook) -> None:
+    record = measured(notebook, TWICE)
+    assert not record.measurements and any(ALONE in note for note in record.notes), record.notes
+    assert not any("raises" in note for note in record.notes), "run again, the cell raises nothing"
+
+
+def test_its_check_and_modes_say_so_beside_a_record(notebook: Notebook) -> None:
+    notebook.fresh(SETUP)
+    before = len(notebook.records)
+    outcome = notebook.run(f"%%compile --check --no-bench\n{TWICE}\n")
+    assert len(notebook.records) == before + 1 and ALONE in outcome.stdout
+    outcome = notebook.run(f"%%compile --mode-diff max-autotune --no-bench\n{TWICE}\n")
+    assert len(notebook.records) == before + 2 and "its record failed" not in outcome.stdout
+    assert any(ALONE in note for note in notebook.records[-1].notes)
