@@ -414,9 +414,8 @@ def _count_lines(compilation: Compilation, calls: tuple[Call, ...]) -> list[str]
     return out
 
 
-_AS_LONG = (
-    0.8  # a compile's time over another's, from which on both are told: the first one loads modules too
-)
+_AS_LONG = 0.8
+"""One compile's time over another's, from where on both are told: the first loads modules too."""
 
 
 def _time_lines(compilation: Compilation) -> list[str]:
