@@ -47,6 +47,7 @@ from nbcompile.notebook.cell.measuring import (
     wanted,
 )
 from nbcompile.notebook.cell.mended_program import MendedProgram
+from nbcompile.notebook.cell.tracebacks import show_only_the_users
 from nbcompile.notebook.checking import check_call, show_check
 from nbcompile.notebook.completion import matcher
 from nbcompile.notebook.display import Growing, save, show
@@ -119,8 +120,13 @@ class NbCompile(Magics):
         %compile OPTIONS f(x) runs the call compiled and returns its result; %compile OPTIONS f
         returns the compiled callable, with its record in `.compilation`.
         """
+        __tracebackhide__ = True
         if cell is None:
-            return self._line(line)
+            try:
+                return self._line(line)
+            except BaseException as error:
+                show_only_the_users(error)
+                raise
         parsed = self._parser.parse_argstring(line)
         if parsed.help:
             print(self._parser.format_help())
@@ -265,8 +271,9 @@ class NbCompile(Magics):
             first_id=self.board.next_id,
             interactivity=self._ip.ast_node_interactivity,
             optimizer=options.optimizer,
+            gated=options.fullgraph,
         )
-        self.board.next_id += 1 + max((s.inner for s in prepared.statements), default=0)
+        self.board.next_id = prepared.last_id + 1
         place = OutputPlace(self._ip)
         source = self._raw if self._raw.lstrip().startswith("%%compile") else f"%%compile {line}\n"
         # The number that the cell shows: newer versions of IPython count on before a cell runs.

@@ -88,11 +88,14 @@ class PythonStatement:
 @dataclass
 class PreparedCell:
     """A rewritten cell: ``tree`` to run, ``runs`` (statement id → it and the statements after it that
-    follow directly in the same block), and ``python``, what was left to Python."""
+    follow directly in the same block), ``python``, what was left to Python, and ``gates``, what of that asks
+    before it runs. ``last_id`` is the largest number given."""
 
     tree: ast.Module
     runs: dict[int, tuple[CellStatement, ...]] = field(default_factory=dict)
     python: list[PythonStatement] = field(default_factory=list)
+    gates: dict[int, tuple[PythonStatement, ast.stmt]] = field(default_factory=dict)
+    last_id: int = 0
 
     @property
     def statements(self) -> tuple[CellStatement, ...]:
@@ -131,18 +134,20 @@ def prepare(
     first_id: int = 0,
     interactivity: Interactivity = "last_expr",
     optimizer: bool = False,
+    gated: bool = False,
 ) -> PreparedCell:
     """Rewrite a parsed cell (see the module's docstring). ``tree`` is changed in place.
 
     ``first_id`` numbers the first statement; ``interactivity`` is IPython's ``ast_node_interactivity``,
-    which decides which expressions are displayed; ``optimizer``: the step of an optimizer may be compiled.
+    which decides which expressions are displayed; ``optimizer``: the step of an optimizer may be compiled;
+    ``gated``: what is Python's and may part two graphs asks as well.
     """
     if interactivity == "last_expr_or_assign":
         _show_last_assignment(tree)
-    rewriter = _Rewriter(first_id, interactivity, optimizer)
+    rewriter = _Rewriter(first_id, interactivity, optimizer, gated)
     tree.body = rewriter.block(tree.body, in_loop=False, top=True)
     ast.fix_missing_locations(tree)
-    return PreparedCell(tree, rewriter.runs, rewriter.python)
+    return PreparedCell(tree, rewriter.runs, rewriter.python, rewriter.gates, rewriter.next_id - 1)
 
 
 def make_function(
@@ -218,8 +223,10 @@ def names_stored(node: ast.AST) -> set[str]:
 
 
 class _Rewriter:
-    def __init__(self, first_id: int, interactivity: Interactivity, optimizer: bool) -> None:
+    def __init__(self, first_id: int, interactivity: Interactivity, optimizer: bool, gated: bool) -> None:
         self.next_id = first_id
+        self.gated = gated
+        self.gates: dict[int, tuple[PythonStatement, ast.stmt]] = {}
         self.optimizer = optimizer
         self.interactivity = interactivity
         self.runs: dict[int, tuple[CellStatement, ...]] = {}
@@ -249,12 +256,22 @@ class _Rewriter:
             self._descend(node, in_loop, show and self.interactivity in ("all", "last"))
             if not is_candidate:
                 self._close(pending)
-                out.append(node)
+                out.append(self._gate(node, original, show))
                 continue
             pending.append(CellStatement(number, original, self.next_id - 1, block, in_loop, show))
             out.append(_ask(node, number, show))
         self._close(pending)
         return out
+
+    def _gate(self, node: ast.stmt, original: ast.stmt, show: bool) -> ast.stmt:
+        """``node``, which is left to Python, behind a question where it does more than name things."""
+        left = self.python[-1]
+        if not self.gated or left.quiet or left.line != node.lineno:
+            return node
+        number = self.next_id
+        self.next_id += 1
+        self.gates[number] = left, original
+        return _ask(node, number, show)
 
     def _receiver(self, node: ast.stmt, call: ast.Call, block: int, in_loop: bool) -> CellStatement:
         """Of ``loss_of(x).backward()``, ``loss_of(x)`` as a statement of its own; the rest stays Python's."""
@@ -292,11 +309,8 @@ class _Rewriter:
             reason = head_reason(node) if _blocks(node) else python_reason(node)
         if reason is None:
             return True
-        self.python.append(
-            PythonStatement(
-                node.lineno, reason or quiet_reason(node), block, quiet=not reason, end_line=head_end(node)
-            )
-        )
+        why = reason or quiet_reason(node)
+        self.python.append(PythonStatement(node.lineno, why, block, not reason, head_end(node)))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             self._define(node)
         return False

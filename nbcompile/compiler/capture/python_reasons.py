@@ -17,6 +17,7 @@ _PYTHON_METHODS = {
         "changes a module's or tensor's settings",
     ),
 }
+TAKEN_BY_PYTHON = "a branch that Python takes"
 _ASKING = ("backward", "item", "tolist", "numpy")
 _HANDING_ON = frozenset("detach cpu to float double clone contiguous squeeze view reshape flatten".split())
 _PYTHON_NAMES = frozenset(
@@ -41,7 +42,7 @@ _QUIET: tuple[tuple[type[ast.stmt] | tuple[type[ast.stmt], ...], str], ...] = (
     ((ast.With, ast.AsyncWith), "enters a context"),
     (ast.While, "a loop, run step by step"),
     ((ast.For, ast.AsyncFor), "a loop, run step by step"),
-    (ast.If, "a branch that Python takes"),
+    (ast.If, TAKEN_BY_PYTHON),
 )
 
 

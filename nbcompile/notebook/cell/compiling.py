@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch._dynamo.exc import Unsupported, UserError
 
 from nbcompile.api import Compiled
 from nbcompile.backends import registry
@@ -19,9 +20,11 @@ from nbcompile.compiler.capture.fx_to_aten import CompileAten
 from nbcompile.notebook.arguments import CellOptions
 from nbcompile.notebook.cell.cell_run import CellPart, CellRun
 from nbcompile.notebook.cell.fates import line_fates
+from nbcompile.notebook.cell.fullgraph import explained, is_the_programs, place_of, refusal
 from nbcompile.notebook.cell.jitting import JittedCell, jax_notes
 from nbcompile.notebook.cell.planning import stays_global
 from nbcompile.notebook.cell.surroundings import quiet_compile
+from nbcompile.notebook.cell.tracebacks import CALL_FILE
 from nbcompile.record.compilation import Cell, Compilation
 from nbcompile.record.recorder import Recorder
 from nbcompile.settings import CompileSettings
@@ -74,7 +77,7 @@ class CompiledCall:
         options: CellOptions,
         progress: Callable[[str], None],
     ) -> None:
-        filename = f"<%compile {next(_numbers)}>"
+        filename = CALL_FILE.format(next(_numbers))
         tree = ast.parse(expression, filename)
         linecache.cache[filename] = (len(expression), None, [expression + "\n"], filename)
         made = make_function(
@@ -100,8 +103,14 @@ class CompiledCall:
         )
 
     def __call__(self) -> Any:
-        with quiet_compile():
-            return self._compiled(*self.part.arguments)[0]
+        try:
+            with quiet_compile():
+                return self._compiled(*self.part.arguments)[0]
+        except (Unsupported, UserError) as error:
+            refused = error
+        if is_the_programs(refused):  # Python raises it
+            return self.part.bound(*self.part.arguments)[0]
+        raise refusal(*explained(refused), place_of(refused, "")) from None
 
     @property
     def compilation(self) -> Compilation:

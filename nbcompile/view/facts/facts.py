@@ -264,6 +264,8 @@ def ran_eager(reason: str) -> str:
     """That something ran eager and why; a reason may say the first already, or who else compiled it."""
     if OWN_COMPILE in reason:
         return f"left as it is: {reason}"
+    if "--fullgraph" in reason:
+        return reason
     return f"ran eager: {reason.removeprefix('ran eager: ')}"
 
 
