@@ -111,7 +111,8 @@ def _cell(compilation: Compilation, facts: fact.Facts, links: Links) -> list[str
     if not rows:
         return []
     eagerly = ", ~ ran eagerly" if any(row.fate == "eager" for row in rows) else ""
-    signs = f"+ fused, = library call, ! fallback, x graph break{eagerly}; % of {facts.share_of}"
+    captured = f", {MARK['captured']} captured" if any(row.fate == "captured" for row in rows) else ""
+    signs = f"+ fused, = library call, ! fallback, x graph break{eagerly}{captured}; % of {facts.share_of}"
     out = ["", f"Your cell   ({signs})"]
     said_at: dict[str, int] = {}
     for row in rows[:_LINES]:

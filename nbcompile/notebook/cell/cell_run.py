@@ -32,13 +32,19 @@ from nbcompile.compiler.capture.cell_to_function import (
     PythonStatement,
     head_end,
     make_function,
-    names_read,
-    names_stored,
 )
 from nbcompile.compiler.capture.listening import kept_from_compiling
 from nbcompile.compiler.capture.python_reasons import TAKEN_BY_PYTHON, is_step
 from nbcompile.errors import CellError
-from nbcompile.notebook.cell.fullgraph import explained, first_line, is_the_programs, place_of, refusal
+from nbcompile.notebook.cell.fullgraph import (
+    explained,
+    first_line,
+    is_the_programs,
+    place_of,
+    refusal,
+    what_it_did,
+    why_left,
+)
 from nbcompile.notebook.cell.planning import (
     CHANGED_GLOBAL,
     TWICE,
@@ -50,7 +56,8 @@ from nbcompile.notebook.cell.planning import (
 )
 from nbcompile.notebook.cell.surroundings import DYNAMO, RandomState, changing, quiet_compile
 from nbcompile.notebook.cell.tracebacks import show_only_the_users
-from nbcompile.record.compilation import BY_FULLGRAPH, OWN_COMPILE, GraphBreak, Span
+from nbcompile.record.compilation import OWN_COMPILE, GraphBreak, Span
+from nbcompile.syntax import names_read, names_stored
 
 _MAX_FAILURES = 3
 PARTS = "Move it before or after the tensor statements to have one graph."
@@ -130,12 +137,11 @@ class Switchboard(dict[int, bool]):
 
     def open(self, run: CellRun) -> None:
         """Let ``run`` answer for its statements."""
-        for number in (*run.prepared.runs, *run.prepared.gates):
-            self.runs[number] = run
+        self.runs |= dict.fromkeys(run.prepared.questions, run)
 
     def close(self, run: CellRun) -> None:
         """Forget ``run``: its statements, if they run again (a late coroutine), are Python's."""
-        for number in (*run.prepared.runs, *run.prepared.gates):
+        for number in run.prepared.questions:
             self.runs.pop(number, None)
             self.pop(number, None)
             self.values.pop(number, None)
@@ -182,6 +188,7 @@ class CellRun:
     disabled: str = ""
     left: dict[int, str] = field(default_factory=dict)
     failed: dict[int, CellPart] = field(default_factory=dict)
+    reached: set[int] = field(default_factory=set)  # questions that were asked
     raised: tuple[int, str] | None = None  # the line where the cell ended, and by what
     _breaking: set[int] = field(default_factory=set)  # break the graph: alone, or
     _pythons: set[int] = field(default_factory=set)  # of those, the ones that Python runs
@@ -192,9 +199,11 @@ class CellRun:
     def ask(self, number: int) -> bool:
         """Should Python run statement ``number``? If not, it has been run, maybe with those after it."""
         part = self.parts.get(number)
-        if self.disabled or number in self.prepared.gates:
-            if not self.disabled:
-                self._pass(*self.prepared.gates[number])
+        gate = self.prepared.gates.get(number)
+        self.reached.add(number)
+        if self.disabled or number not in self.prepared.runs:
+            if gate is not None and not self.disabled:
+                self._pass(*gate)
             answer = True
             self.board[number] = True
         elif part is not None:
@@ -247,7 +256,7 @@ class CellRun:
                 broken = self._broken(error, members)
                 if broken is None:
                     self.failed[start.id] = part
-                    return self._python(members, first_line(error))
+                    return self._python(members, why_left(error))
                 if self.fullgraph and broken == 0:
                     reason, hint = explained(error)
                     found = self._break(start, reason, hint, place_of(error, self.filename))
@@ -326,7 +335,7 @@ class CellRun:
                 raise
             part.failures += 1
             lasting = part.failures >= _MAX_FAILURES or isinstance(error, TorchDynamoException)
-            return self._python(part.members, first_line(error), only_now=not lasting)
+            return self._python(part.members, why_left(error), only_now=not lasting)
         return True
 
     def _call(self, part: CellPart, *, first: bool) -> None:
@@ -482,16 +491,9 @@ class CellRun:
         trace = error.__traceback__ if error is not None else None
         while trace is not None and not self.raised:
             if trace.tb_frame.f_code.co_filename == self.filename:
-                self.raised = (trace.tb_lineno, _what_it_did(error, trace.tb_lineno))
+                self.raised = (trace.tb_lineno, what_it_did(error, trace.tb_lineno))
             trace = trace.tb_next
         for line, reason in doubts:
             self.notes.append(f"line {line} ran eagerly: {reason}")
         self._doubts = []
         self._parted()
-
-
-def _what_it_did(error: BaseException | None, line: int) -> str:
-    if not isinstance(error, CellError):
-        return f"raised {type(error).__name__}"
-    of_another = f"does not go into one graph, for line {error.line}"
-    return f"{'breaks the graph' if error.line in (line, None) else of_another}: {BY_FULLGRAPH}"

@@ -156,7 +156,8 @@ class CellCompiler:
         lines = line_fates(run, compilation, recorder.ran_eagerly)
         reasons = [line.reason for line in lines] if not self.options.disable else []
         said = jax_notes(reasons, jitted)
-        notes = (*said, *compilation.notes, *run.notes)
+        asked = ("--disable was given: nothing is compiled, nor timed",) if self.options.disable else ()
+        notes = (*asked, *said, *compilation.notes, *run.notes)
         if jitted is not None:
             lines = jitted.fates(lines)
         return dataclasses.replace(compilation, breaks=tuple(breaks), lines=lines, notes=notes)

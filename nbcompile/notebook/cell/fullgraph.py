@@ -1,14 +1,20 @@
-"""What ``--fullgraph`` raises: a graph break as an error, at its line, with what to change."""
+"""What Dynamo's refusals say of a cell: why Python runs a statement, and what ``--fullgraph`` raises."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
 from nbcompile.compiler.capture.graph_breaks import explain
 from nbcompile.compiler.capture.graph_record import spans_of_frames
 from nbcompile.errors import CellError
-from nbcompile.record.compilation import Span
+from nbcompile.record.compilation import BY_FULLGRAPH, Span
+
+RAISES = "it, or what was to be compiled with it, raises"
+_OBSERVED = "Observed exception"
+_OBSERVED_KIND = re.compile(r"raised exception (\w+)")
+_OF_THE_PROGRAM = re.compile(r"^(\w+) when making fake tensor call")
 
 
 def first_line(error: BaseException) -> str:
@@ -25,9 +31,16 @@ def explained(error: Exception) -> tuple[str, str]:
     return explain(str(getattr(error, "gb_type", None) or first_line(error)), str(error))
 
 
+def why_left(error: BaseException) -> str:
+    """Why a statement is left to Python that could not be compiled for ``error``."""
+    said = first_line(error)
+    found = _OF_THE_PROGRAM.search(said) or (said.startswith(_OBSERVED) and _OBSERVED_KIND.search(str(error)))
+    return f"{RAISES} {found[1]}" if found else said
+
+
 def is_the_programs(error: Exception) -> bool:
     """Whether what Dynamo refused is an error of the program itself, which Python is to raise."""
-    return first_line(error).startswith("Observed exception")
+    return first_line(error).startswith(_OBSERVED)
 
 
 def place_of(error: Exception, cell_file: str) -> tuple[Span, ...]:
@@ -42,6 +55,14 @@ def refusal(reason: str, hint: str, spans: Sequence[Span]) -> CellError:
     where = f" ({_elsewhere(spans[-1])})" if spans and spans[-1].file else ""
     told = f"the graph breaks here: {reason}{where}. {hint}".strip()
     return CellError(told, line=own[-1] if own else None)
+
+
+def what_it_did(error: BaseException | None, line: int) -> str:
+    """What a line did at which the cell ended."""
+    if not isinstance(error, CellError):
+        return f"raised {type(error).__name__}"
+    of_another = f"does not go into one graph, for line {error.line}"
+    return f"{'breaks the graph' if error.line in (line, None) else of_another}: {BY_FULLGRAPH}"
 
 
 def _elsewhere(span: Span) -> str:

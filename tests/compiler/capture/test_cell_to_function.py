@@ -12,11 +12,10 @@ from nbcompile.compiler.capture.cell_to_function import (
     CellFunction,
     CellStatement,
     make_function,
-    names_read,
-    names_stored,
     prepare,
 )
 from nbcompile.compiler.capture.python_reasons import python_reason
+from nbcompile.syntax import names_read, names_stored
 
 
 def statements(source: str) -> list[CellStatement]:
