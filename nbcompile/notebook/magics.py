@@ -27,6 +27,7 @@ from nbcompile.notebook.arguments import (
     CellOptions,
     cell_options,
     options_of_magic,
+    refuse_bound,
     split_expression,
     with_arguments,
 )
@@ -175,7 +176,8 @@ class NbCompile(Magics):
                 raise UsageError(f"a sweep wants a call, e.g. %compile {expression}(x)")
             return Compiled(target, settings_of(options), watch=options.watch)
         place = OutputPlace(self._ip)
-        call = CompiledCall(expression, self._ip.user_ns, options, place.progress)
+        shown = self._ip.displayhook.prompt_count
+        call = CompiledCall(expression, self._ip.user_ns, options, place.progress, shown)
         result = call()
         compilation, parts = call.compilation, [call.part]
         if wanted(compilation, options):
@@ -190,6 +192,7 @@ class NbCompile(Magics):
             with self._interruptible():
                 modes = modes_of_parts(parts, options, place.progress, train=options.train)
         self._remember(parts, self._ip.user_ns, compilation, options, options.train)
+        self.plays.runs.remember("", compilation)
         self._deliver(compilation, options, place, modes)
         if options.sweeps:
             self._sweep(pieces_of_parts(parts), options, train=options.train)
@@ -263,6 +266,7 @@ class NbCompile(Magics):
 
     def _start(self, line: str, tree: ast.Module) -> ast.Module:
         options = self._of_cell(self._parser.parse_argstring(line))
+        refuse_bound(options, tree)
         self._abandon()
         self._count += 1
         cell_file = hooks.hide_mark(line)
@@ -295,7 +299,8 @@ class NbCompile(Magics):
         return prepared.tree
 
     def _failed(self, error: Exception) -> None:
-        print(f"nbcompile: this cell runs eagerly: {type(error).__name__}: {error}")
+        kind = "" if isinstance(error, UsageError) else f"{type(error).__name__}: "
+        print(f"nbcompile: this cell runs eagerly: {kind}{error}")
 
     def _before_cell(self, info: Any) -> None:
         self._raw, self._cell = info.raw_cell or "", getattr(info, "cell_id", None) or ""

@@ -76,6 +76,7 @@ class CompiledCall:
         namespace: dict[str, Any],
         options: CellOptions,
         progress: Callable[[str], None],
+        execution_count: int | None = None,
     ) -> None:
         filename = CALL_FILE.format(next(_numbers))
         tree = ast.parse(expression, filename)
@@ -88,7 +89,7 @@ class CompiledCall:
             keep=[name for name, value in namespace.items() if stays_global(value)],
         )
         function = made.bind(namespace)
-        cell = Cell(source=expression, filename=filename, body_starts=1)
+        cell = Cell(expression, filename, execution_count, body_starts=1)
         settings = settings_of(options)
         self._compiled = Compiled(function, settings, cell=cell, progress=progress, watch=options.watch)
         self.part = CellPart(

@@ -297,7 +297,7 @@ def modes_of_parts(
     parts: Sequence[Runnable], options: CellOptions, progress: Callable[[str], None], *, train: bool
 ) -> ModeDiff:
     """What ran, as one program, in the cell's mode and in those of ``--mode-diff``."""
-    return mode_diff(
+    found = mode_diff(
         *as_program(parts),
         (options.mode, *options.mode_diff),
         backend=options.backend,
@@ -308,6 +308,12 @@ def modes_of_parts(
         budget=options.bench_seconds,
         progress=progress,
     )
+    return dataclasses.replace(found, function=_called(parts))
+
+
+def _called(parts: Sequence[Runnable]) -> str:
+    """What users call this program: our functions have names of ours."""
+    return "The cell" if all(isinstance(part, CellPart) and part.members for part in parts) else "The call"
 
 
 def has_backward(run: CellRun, options: CellOptions) -> bool:
