@@ -212,6 +212,11 @@ def make_function(
     )
 
 
+def is_shown(result: str) -> bool:
+    """Whether a result of a :class:`CellFunction` is what an expression displays, and no name."""
+    return result.startswith(VALUE.partition("{")[0])
+
+
 def head_end(node: ast.stmt) -> int:
     """The last line of a statement; of one with others in it, that before the first of these."""
     inner = [owner for owner, name in _blocks(node) if name == "body"]

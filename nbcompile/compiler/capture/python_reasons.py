@@ -11,9 +11,10 @@ _PYTHON_METHODS = {
     **dict.fromkeys(("item", "tolist", "numpy", "__bool__"), "reads a tensor's value into Python"),
     "backward": _BACKWARD,
     "zero_grad": "clears gradients",
+    "state_dict": "hands out a module's tensors, from Python",
     "step": "updates parameters (--optimizer compiles an optimizer's)",
     **dict.fromkeys(
-        ("load_state_dict", "state_dict", "train", "eval", "requires_grad_", "retain_grad", "register_hook"),
+        ("load_state_dict", "train", "eval", "requires_grad_", "retain_grad", "register_hook"),
         "changes a module's or tensor's settings",
     ),
 }

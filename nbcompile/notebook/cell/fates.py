@@ -13,6 +13,12 @@ from nbcompile.notebook.cell.cell_run import CellRun
 from nbcompile.notebook.cell.fullgraph import RAISES
 from nbcompile.record.compilation import Compilation, LineFate
 
+_TAKEN: dict[type[ast.stmt], str] = {
+    ast.For: "its steps are part of the graph",
+    ast.If: "the branch taken is part of the graph",
+    ast.With: "what is in it is part of the graph",
+}
+"""Of a compound statement that is compiled whole."""
 _GRAVITY = ("eager", "unrun", "compiled", "python")
 """What a line with several statements is said to be: the first of these."""
 
@@ -78,7 +84,7 @@ def _asked(run: CellRun, eager: Mapping[str, str]) -> Iterator[LineFate]:
         if number in compiled:
             reason = compiled[number]
             fate = "python" if reason == NO_OPERATIONS else "eager" if reason else "compiled"
-            yield _of(statement, fate, reason)
+            yield _of(statement, fate, reason or _TAKEN.get(type(statement.node), ""))
         elif number in run.left:
             yield _of(statement, "eager", run.left[number])
         elif run.disabled:

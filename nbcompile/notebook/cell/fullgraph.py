@@ -6,6 +6,8 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from torch._dynamo.exc import FailOnRecompileLimitHit
+
 from nbcompile.compiler.capture.graph_breaks import explain
 from nbcompile.compiler.capture.graph_record import spans_of_frames
 from nbcompile.errors import CellError
@@ -33,6 +35,8 @@ def explained(error: Exception) -> tuple[str, str]:
 
 def why_left(error: BaseException) -> str:
     """Why a statement is left to Python that could not be compiled for ``error``."""
+    if isinstance(error, FailOnRecompileLimitHit):
+        return "its recompile limit is reached, and what comes fits none of its graphs"
     said = first_line(error)
     found = _OF_THE_PROGRAM.search(said) or (said.startswith(_OBSERVED) and _OBSERVED_KIND.search(str(error)))
     return f"{RAISES} {found[1]}" if found else said

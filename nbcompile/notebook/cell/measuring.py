@@ -18,6 +18,7 @@ from nbcompile.bench.measure.compare import Audience, Measuring, compare_with
 from nbcompile.bench.measure.contestant import Contestant, Kept
 from nbcompile.bench.measure.modes import mode_diff
 from nbcompile.bench.measure.roofline import measure_ceilings
+from nbcompile.compiler.capture.cell_to_function import is_shown
 from nbcompile.compiler.capture.listening import STOPPED
 from nbcompile.compiler.capture.python_reasons import CALLS_BACKWARD, EAGER_BACKWARD
 from nbcompile.errors import MeasureError, in_one_line
@@ -222,7 +223,7 @@ def measure_parts(
     what = "forward+backward" if train else what
 
     def grown(make: Callable[[], Compilation], over: bool) -> None:
-        watching.grown(lambda: _joined(compilation, make(), options), over)
+        watching.grown(lambda: _joined(compilation, _in_names(make(), parts), options), over)
 
     try:
         audience = Audience(watching.progress, grown, {} if kept is None else kept)
@@ -232,7 +233,24 @@ def measure_parts(
     except Exception as error:
         # It ran in the cell and fails here: the values have moved on since its first call.
         return _with_notes(compilation, [f"Not timed: run again, the cell raises {in_one_line(error)}."])
-    return _joined(compilation, timed, options)
+    return _joined(compilation, _in_names(timed, parts), options)
+
+
+def _in_names(timed: Compilation, parts: Sequence[Runnable]) -> Compilation:
+    """The record with each result called as the cell calls it: ``output[1]`` is a place in our function."""
+    names = [part.function.results if isinstance(part, CellPart) else () for part in parts]
+    known: dict[str, str] = {}
+    for place, results in enumerate(names):
+        before = "output" if len(names) == 1 and parts[0].grad_enabled else f"output[{place}]"
+        shown = {f"{before}[{at}]": name for at, name in enumerate(results)}
+        known |= {key: "the value shown" if is_shown(name) else name for key, name in shown.items()}
+
+    def named(output: str) -> str:
+        key = next((each for each in known if f"{output}[".startswith(f"{each}[")), "")
+        return known[key] + output[len(key) :] if key else output
+
+    found = tuple(dataclasses.replace(each, output=named(each.output)) for each in timed.accuracy)
+    return dataclasses.replace(timed, accuracy=found)
 
 
 def _compare(

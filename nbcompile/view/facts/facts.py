@@ -257,7 +257,8 @@ def verdict(compilation: Compilation, pending: Pending | None = None) -> Verdict
         text = clip(ran_eager(ours.reason or "no reason was recorded"), 171)
         return Verdict(text, "none" if OWN_COMPILE in ours.reason else "bad")
     if bad:
-        where = clip(bad[0].output, 40)
+        names = list(dict.fromkeys(entry.output for entry in bad))
+        where = clip(" and ".join(names[:2]) + (f" and {len(names) - 2} more" if names[2:] else ""), 60)
         how = "in Triton's interpreter, " if compilation.execution == "interpreted" else ""
         return Verdict(f"{how}differs from eager in {where}", "bad", clip(bad[0].reason, 160))
     if not compilation.kernels and not compilation.graphs:
