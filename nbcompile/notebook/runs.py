@@ -123,7 +123,7 @@ class RunIndex:
                     f"{record.backend} {record.mode}".removesuffix(" default"),
                     str(len(record.kernels)),
                     seconds_text(ours.median if ours and ours.counts else None),
-                    clip(verdict(record).text, 60),
+                    clip(verdict(record).text, 160),
                 )
             )
         heads = ("", "cell", "at", "first line", "compiler", "kernels", "a call", "")

@@ -118,3 +118,11 @@ def test_fullgraph_says_where_in_another_cell(notebook: Notebook) -> None:
 def test_fullgraph_lets_pass_what_parts_nothing(notebook: Notebook, body: str) -> None:
     notebook.fresh(SETUP)
     assert not notebook.run(f"%%compile --fullgraph --no-bench\n{body}").error
+
+
+def test_fullgraph_leaves_the_optimizer_its_place(notebook: Notebook) -> None:
+    """torch parts the graph around a step itself, and nobody can write that otherwise."""
+    notebook.fresh("w = torch.ones(4, requires_grad=True)\nopt = torch.optim.SGD([w], lr=0.1)")
+    steps = ("loss = (w * 2).sum()", "loss.backward()", "opt.step()", "opt.zero_grad()")
+    body = "\n    ".join(("for _ in range(3):", *steps))
+    assert not notebook.run(f"%%compile --fullgraph --optimizer --no-bench\n{body}").error

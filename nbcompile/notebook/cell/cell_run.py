@@ -220,7 +220,7 @@ class CellRun:
         members, why = plan(run, self.namespace, self.unroll)
         if not members:
             return self._left_out(start, why)
-        if self.fullgraph:
+        if self.fullgraph and not is_step(start.node):
             self._refuse_what_parts(start)
         for place, member in enumerate(members):
             if member.id in self._breaking:
@@ -433,7 +433,7 @@ class CellRun:
             return
         for first, *_ in self.prepared.runs.values():
             unknown = names_stored(node) & names_read(first.node)
-            if first.block == left.block and first.line > left.line and not unknown:
+            if first.block == left.block and first.line > left.line and not (unknown or is_step(first.node)):
                 if plan((first,), self.namespace, self.unroll)[0]:
                     raise self._parting(left)
 

@@ -7,13 +7,13 @@ from types import CodeType, TracebackType
 from torch._dynamo.exc import Unsupported, UserError
 
 from nbcompile.compiler.capture.graph_record import is_user_file
-from nbcompile.errors import CellError, OptionError
+from nbcompile.errors import CellError, ExportError, OptionError
 
 _RESUME = "torch_dynamo_resume_in_"
 CALL_FILE = "<%compile {}>"
 """The file of a ``%compile`` line's call, which is no frame of the user's: the cell's own shows the line."""
 _MACHINERY = ("nbcompile.", "torch._dynamo.")
-_TOLD = (KeyboardInterrupt, CellError, OptionError, Unsupported, UserError)
+_TOLD = (KeyboardInterrupt, CellError, ExportError, OptionError, Unsupported, UserError)
 """What is told without a place of ours: where it came up in here says nothing of the program."""
 
 
