@@ -220,7 +220,8 @@ class CellRun:
         members, why = plan(run, self.namespace, self.unroll)
         if not members:
             return self._left_out(start, why)
-        if self.fullgraph and not is_step(start.node):
+        step = is_step(start.node)  # torch itself breaks the graph around it
+        if self.fullgraph and not step:
             self._refuse_what_parts(start)
         for place, member in enumerate(members):
             if member.id in self._breaking:
@@ -240,8 +241,7 @@ class CellRun:
                 self.board[start.id] = True  # statements inside it are still asked about
                 return False
             try:
-                # Around an optimizer's step torch itself breaks the graph.
-                part = self._make(members, whole=self.fullgraph or not (breaks or is_step(start.node)))
+                part = self._make(members, whole=not step and (self.fullgraph or not breaks))
             except CellError as error:
                 return self._python(members, str(error))
             self.parts[start.id] = part
