@@ -174,7 +174,7 @@ class NbCompile(Magics):
             check_callable(parsed, expression)
             if options.sweeps:
                 raise UsageError(f"a sweep wants a call, e.g. %compile {expression}(x)")
-            return Compiled(target, settings_of(options), watch=options.watch)
+            return self.plays.runs.followed(Compiled(target, settings_of(options), watch=options.watch))
         place = OutputPlace(self._ip)
         shown = self._ip.displayhook.prompt_count
         call = CompiledCall(expression, self._ip.user_ns, options, place.progress, shown)

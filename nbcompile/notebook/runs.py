@@ -10,10 +10,12 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import time
+import weakref
 from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from nbcompile.api import Compiled
 from nbcompile.errors import OptionError, PlayError
 from nbcompile.record.compilation import Compilation, Since
 from nbcompile.record.diff import changes
@@ -47,6 +49,7 @@ class SessionRuns:
         self._runs: OrderedDict[int, SessionRun] = OrderedDict()  # a number each: a text run again has one id
         self._last: dict[str, int] = {}
         self._numbers = itertools.count()
+        self._followed: list[tuple[float, weakref.ref[Compiled]]] = []
 
     def since(self, cell: str, record: Compilation) -> Compilation:
         """``record``, with what has changed since the last run of this cell."""
@@ -75,9 +78,18 @@ class SessionRuns:
             )
         return found
 
+    def followed(self, compiled: Compiled) -> Compiled:
+        """A callable, whose record grows with its calls: listed while it lives, once it compiled."""
+        self._followed = [(when, each) for when, each in self._followed if each() is not None]
+        self._followed.append((time.time(), weakref.ref(compiled)))
+        return compiled
+
     def index(self) -> RunIndex:
         """All that is held, the first first."""
-        return RunIndex(tuple(self._runs.values()))
+        living = [(when, made) for when, each in self._followed if (made := each()) is not None]
+        found = [SessionRun(made.compilation, "", when) for when, made in living]
+        every = [*self._runs.values(), *(run for run in found if run.record.graphs)]
+        return RunIndex(tuple(sorted(every, key=lambda run: run.when)))
 
 
 @dataclass(frozen=True)

@@ -120,6 +120,15 @@ def test_a_text_run_again_and_a_call_have_rows_of_their_own(notebook: Notebook) 
     assert repr(index).count("In [") == 3
 
 
+def test_a_compiled_callable_has_a_row_once_it_compiled(notebook: Notebook) -> None:
+    notebook.run("def f(t):\n    return t.relu() + 1\ng = %compile f")
+    assert not len(notebook.shell.run_cell("%compile --runs").result)
+    notebook.run("g(x)")
+    (found,) = notebook.shell.run_cell("%compile --runs").result
+    assert len(found.kernels) == 1
+    notebook.run("del g")
+
+
 @pytest.mark.parametrize(
     "line, body, name",
     [
