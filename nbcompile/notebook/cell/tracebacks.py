@@ -13,6 +13,8 @@ _RESUME = "torch_dynamo_resume_in_"
 CALL_FILE = "<%compile {}>"
 """The file of a ``%compile`` line's call, which is no frame of the user's: the cell's own shows the line."""
 _MACHINERY = ("nbcompile.", "torch._dynamo.")
+_TRACING = ("torch.export.", "torch._export.", "torch.fx.", "torch._inductor.")
+"""More of it, for interrupts: a program may call these itself, and errors there are its own."""
 _TOLD = (KeyboardInterrupt, CellError, ExportError, OptionError, Unsupported, UserError)
 """What is told without a place of ours: where it came up in here says nothing of the program."""
 
@@ -26,13 +28,14 @@ def show_only_the_users(error: BaseException, filename: str = "", part: str = ""
     """
     kept: list[TracebackType] = []
     hidden, seen, trace = True, False, error.__traceback__
+    machinery = (*_MACHINERY, *_TRACING) if isinstance(error, KeyboardInterrupt) else _MACHINERY
     while trace is not None:
         code = trace.tb_frame.f_code
         if code.co_filename.startswith(CALL_FILE.partition("{")[0]):
             hidden, seen = True, True
         elif code.co_filename == filename or is_user_file(code.co_filename):
             hidden, seen = False, True
-        elif str(trace.tb_frame.f_globals.get("__name__", "")).startswith(_MACHINERY):
+        elif str(trace.tb_frame.f_globals.get("__name__", "")).startswith(machinery):
             hidden = True
         if not hidden and not (part and part in code.co_name and code.co_filename == filename):
             kept.append(trace)
