@@ -1,9 +1,10 @@
-"""Python's syntax trees."""
+"""Python's syntax trees: copies, and the names in them."""
 
 from __future__ import annotations
 
 import ast
-from typing import Any, TypeVar
+from collections.abc import Iterator
+from typing import Any, Literal, TypeVar
 
 Tree = TypeVar("Tree", bound=ast.AST)
 
@@ -25,3 +26,65 @@ def _copied(value: Any) -> Any:
     if isinstance(value, list):
         return [_copied(each) for each in value]
     return copied(value) if isinstance(value, ast.AST) else value
+
+
+def names_read(node: ast.AST) -> set[str]:
+    """Names a statement may read from outside itself."""
+    return {name for name, how in names_met(node) if how == "load"}
+
+
+def names_stored(node: ast.AST) -> set[str]:
+    """Names a statement may bind in its own scope (comprehension variables are not)."""
+    return {name for name, how in names_met(node) if how == "store"}
+
+
+def names_met(
+    node: ast.AST, inner: frozenset[str] = frozenset()
+) -> Iterator[tuple[str, Literal["load", "store"]]]:
+    """(name, load or store) in the order Python meets them, comprehension variables left out."""
+    if isinstance(node, ast.Name):
+        if node.id not in inner:
+            yield node.id, "load" if isinstance(node.ctx, ast.Load) else "store"
+        return
+    if isinstance(node, ast.NamedExpr):
+        yield from names_met(node.value, inner)
+        yield node.target.id, "store"
+        return
+    if isinstance(node, ast.AugAssign):
+        if isinstance(node.target, ast.Name):
+            yield node.target.id, "load"
+        yield from names_met(node.value, inner)
+        yield from names_met(node.target, inner)
+        return
+    if isinstance(node, ast.Assign):
+        yield from names_met(node.value, inner)
+        for target in node.targets:
+            yield from names_met(target, inner)
+        return
+    if isinstance(node, ast.For):
+        for part in (node.iter, node.target, *node.body, *node.orelse):
+            yield from names_met(part, inner)
+        return
+    if isinstance(node, ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp):
+        yield from _comprehension_names(node, inner)
+        return
+    if isinstance(node, ast.Lambda):
+        own = {a.arg for a in ast.walk(node.args) if isinstance(a, ast.arg)}
+        yield from names_met(node.args, inner)
+        yield from names_met(node.body, inner | own)
+        return
+    for child in ast.iter_child_nodes(node):
+        yield from names_met(child, inner)
+
+
+def _comprehension_names(
+    node: ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp, inner: frozenset[str]
+) -> Iterator[tuple[str, Literal["load", "store"]]]:
+    own = {n.id for g in node.generators for n in ast.walk(g.target) if isinstance(n, ast.Name)}
+    for place, generator in enumerate(node.generators):
+        yield from names_met(generator.iter, inner | own if place else inner)
+        for condition in generator.ifs:
+            yield from names_met(condition, inner | own)
+    elements = [node.key, node.value] if isinstance(node, ast.DictComp) else [node.elt]
+    for element in elements:
+        yield from names_met(element, inner | own)

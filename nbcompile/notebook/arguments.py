@@ -20,8 +20,9 @@ from nbcompile.backends.browse import list_mode_options, list_options
 from nbcompile.bench.doctor.switches import BUDGET
 from nbcompile.bench.export.fresh import Package
 from nbcompile.bench.export.program import DynamicDim, parse_dim
+from nbcompile.bench.measure.code_objects import names_bound
 from nbcompile.errors import OptionError
-from nbcompile.options import PEER_MODES, Options
+from nbcompile.options import MODES, PEER_MODES, Options
 from nbcompile.record.ranks import PARALLELS, Parallel
 from nbcompile.targets import CHIPS
 from nbcompile.view.facts.parts import PARTS
@@ -102,7 +103,8 @@ def _of_compiling() -> list[Callable[[Any], Any]]:
         argument("-h", "--help", action="store_true", help="show this text"),
         argument("--backend", help="a compiler (nbcompile, inductor, onnxrt …) or a function by its name"),
         argument("--mode", type=_modes, metavar="MODE,MODE",
-                 help=f"torch.compile mode; several: a sweep of them. There are {', '.join(PEER_MODES)}"),
+                 help=f"torch.compile mode; several: a sweep of them. There are {', '.join(MODES)}, and "
+                      "lite, which only Inductor has"),
         argument("--mode-diff", metavar="MODE,MODE",
                  help="also compile in these modes, and show what each changes for this cell"),
         argument("--fullgraph", action="store_true", help="an error, not a graph break"),
@@ -229,6 +231,19 @@ def cell_options(parsed: argparse.Namespace, defaults: CellOptions) -> CellOptio
     return made
 
 
+def refuse_bound(options: CellOptions, tree: ast.Module) -> None:
+    """UsageError where the line would bind a name to what it found that the cell itself binds: the value of
+    the cell's would be lost."""
+    extras = {"modes": options.mode_diff, "check": options.check, "doctor": options.doctor}
+    own = [options.into, *(f"{options.into}_{name}" for name, given in extras.items() if given)]
+    flags = dict.fromkeys(own, "--into") if options.into else {}
+    flags |= {options.sweep_into: "--sweep-into"} if options.sweep_into else {}
+    bound = names_bound(compile(tree, "<cell>", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)) if flags else ()
+    for name, flag in flags.items():
+        if name in bound:
+            raise UsageError(f"{flag} would overwrite {name}, which the cell binds itself: take another name")
+
+
 def _doctor(parsed: argparse.Namespace) -> float:
     """Its seconds; it times all there is to time itself, so the cell is not timed before."""
     if parsed.doctor is None:
@@ -323,6 +338,8 @@ def _default_mode(backend: str, mode: str) -> str:
 def _check_options(backend: str, pairs: dict[str, str], modes: tuple[str, ...]) -> None:
     if backend == "nbcompile":
         for mode in modes:
+            if mode in PEER_MODES and mode not in MODES:
+                raise UsageError(f"--mode {mode} is Inductor's alone: --backend inductor --mode {mode}")
             Options.from_mapping(pairs, mode=mode)
         return
     if backend not in registry.backends():

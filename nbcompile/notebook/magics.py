@@ -28,11 +28,12 @@ from nbcompile.notebook.arguments import (
     CellOptions,
     cell_options,
     options_of_magic,
+    refuse_bound,
     split_expression,
     with_arguments,
 )
 from nbcompile.notebook.cell import hooks
-from nbcompile.notebook.cell.cell_run import CellPart, CellRun, Switchboard
+from nbcompile.notebook.cell.cell_run import CellPart, CellRun
 from nbcompile.notebook.cell.coaching import coach_cell, is_to_be_coached
 from nbcompile.notebook.cell.compiling import CellCompiler, CompiledCall, settings_of
 from nbcompile.notebook.cell.jitting import JittedCell
@@ -46,8 +47,10 @@ from nbcompile.notebook.cell.measuring import (
     peers_key,
     to_be_measured,
     wanted,
+    with_notes,
 )
 from nbcompile.notebook.cell.mended_program import MendedProgram
+from nbcompile.notebook.cell.tracebacks import show_only_the_users
 from nbcompile.notebook.checking import check_call, show_check
 from nbcompile.notebook.completion import matcher
 from nbcompile.notebook.display import Growing, save, show
@@ -93,7 +96,7 @@ class NbCompile(Magics):
     def __init__(self, shell: InteractiveShell) -> None:
         super().__init__(shell)
         self._ip: Any = shell  # IPython's methods are not typed
-        self.board = Switchboard()
+        self.board = hooks.Switchboard()
         self.plays = SESSION
         self._parser = cast(Any, type(self).compile).parser
         self._parser.error = helpful(self._parser)
@@ -120,8 +123,13 @@ class NbCompile(Magics):
         %compile OPTIONS f(x) runs the call compiled and returns its result; %compile OPTIONS f
         returns the compiled callable, with its record in `.compilation`.
         """
+        __tracebackhide__ = True
         if cell is None:
-            return self._line(line)
+            try:
+                return self._line(line)
+            except BaseException as error:
+                show_only_the_users(error)
+                raise
         parsed = self._parser.parse_argstring(line)
         if parsed.help:
             print(self._parser.format_help())
@@ -133,8 +141,7 @@ class NbCompile(Magics):
         inner = cell if cell.lstrip().startswith("%%") else f"%%compile {line}\n{cell}"
         if inner is cell:
             print("nbcompile: put %%compile below the other cell magic; this cell ran without it.")
-        result = self._ip.run_cell(inner)
-        result.raise_error()
+        self._ip.run_cell(inner).raise_error()
         return None
 
     def _line(self, line: str) -> Any:
@@ -168,9 +175,10 @@ class NbCompile(Magics):
             check_callable(parsed, expression)
             if options.sweeps:
                 raise UsageError(f"a sweep wants a call, e.g. %compile {expression}(x)")
-            return Compiled(target, settings_of(options), watch=options.watch)
+            return self.plays.runs.followed(Compiled(target, settings_of(options), watch=options.watch))
         place = OutputPlace(self._ip)
-        call = CompiledCall(expression, self._ip.user_ns, options, place.progress)
+        shown = self._ip.displayhook.prompt_count
+        call = CompiledCall(expression, self._ip.user_ns, options, place.progress, shown)
         result = call()
         compilation, parts = call.compilation, [call.part]
         if wanted(compilation, options):
@@ -185,6 +193,7 @@ class NbCompile(Magics):
             with self._interruptible():
                 modes = modes_of_parts(parts, options, place.progress, train=options.train)
         self._remember(parts, self._ip.user_ns, compilation, options, options.train)
+        self.plays.runs.remember("", compilation)
         self._deliver(compilation, options, place, modes)
         if options.sweeps:
             self._sweep(pieces_of_parts(parts), options, train=options.train)
@@ -227,7 +236,7 @@ class NbCompile(Magics):
             return found[0]
         shown = growing.compilation()
         told = ": what had been timed by then stands here" if shown.measurements else " before it had a time"
-        return _noted(shown, f"Timing was stopped{told}.")
+        return with_notes(shown, [f"Timing was stopped{told}."])
 
     def _peers_of(self, name: Hashable) -> Kept:
         """The peers of a cell, by :func:`peers_key`, as far as they have been compiled; those of the last few
@@ -260,6 +269,7 @@ class NbCompile(Magics):
 
     def _start(self, line: str, tree: ast.Module) -> ast.Module:
         options = self._of_cell(self._parser.parse_argstring(line))
+        refuse_bound(options, tree)
         self._abandon()
         self._count += 1
         cell_file = hooks.hide_mark(line)
@@ -268,8 +278,9 @@ class NbCompile(Magics):
             first_id=self.board.next_id,
             interactivity=self._ip.ast_node_interactivity,
             optimizer=options.optimizer,
+            gated=options.fullgraph,
         )
-        self.board.next_id += 1 + max((s.inner for s in prepared.statements), default=0)
+        self.board.next_id = prepared.last_id + 1
         place = OutputPlace(self._ip)
         source = self._raw if self._raw.lstrip().startswith("%%compile") else f"%%compile {line}\n"
         # The number that the cell shows: newer versions of IPython count on before a cell runs.
@@ -292,7 +303,8 @@ class NbCompile(Magics):
         return prepared.tree
 
     def _failed(self, error: Exception) -> None:
-        print(f"nbcompile: this cell runs eagerly: {type(error).__name__}: {error}")
+        kind = "" if isinstance(error, UsageError) else f"{type(error).__name__}: "
+        print(f"nbcompile: this cell runs eagerly: {kind}{error}")
 
     def _before_cell(self, info: Any) -> None:
         self._raw, self._cell = info.raw_cell or "", getattr(info, "cell_id", None) or ""
@@ -336,7 +348,7 @@ class NbCompile(Magics):
             if not result.success:
                 line, what = run.raised or (0, "raised an error")
                 who = f"Line {line}" if line else "The cell"
-                compilation = _noted(compilation, f"{who} {what}, so nothing was measured.")
+                compilation = with_notes(compilation, [f"{who} {what}, so nothing was measured."])
             if result.success and (parts or programs):
                 compilation = self.plays.runs.since(self._cell, compilation)
                 if parts:
@@ -480,10 +492,6 @@ def unload_ipython_extension(shell: InteractiveShell) -> None:
     ranks = sys.modules.get("nbcompile.notebook.ranks")
     if ranks is not None:
         ranks.stop()
-
-
-def _noted(compilation: Compilation, note: str) -> Compilation:
-    return dataclasses.replace(compilation, notes=(*compilation.notes, note))
 
 
 def _remove(items: list[Any], item: Any) -> None:

@@ -8,11 +8,14 @@ edited. Where there are none, in a terminal, the index is all there is.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import time
+import weakref
 from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from nbcompile.api import Compiled
 from nbcompile.errors import OptionError, PlayError
 from nbcompile.record.compilation import Compilation, Since
 from nbcompile.record.diff import changes
@@ -43,41 +46,53 @@ class SessionRun:
 
 
 class SessionRuns:
-    """The last compilations of a session, by the ids of their records."""
+    """The last compilations of a session, in order."""
 
     def __init__(self) -> None:
-        self._runs: OrderedDict[str, SessionRun] = OrderedDict()
-        self._last: dict[str, str] = {}
+        self._runs: OrderedDict[int, SessionRun] = OrderedDict()  # a number each: a text run again has one id
+        self._last: dict[str, int] = {}
+        self._numbers = itertools.count()
+        self._followed: list[tuple[float, weakref.ref[Compiled]]] = []
 
     def since(self, cell: str, record: Compilation) -> Compilation:
         """``record``, with what has changed since the last run of this cell."""
-        before = self._runs.get(self._last.get(cell, "")) if cell else None
+        before = self._runs.get(self._last.get(cell, -1)) if cell else None
         if before is None or not (record.graphs or before.record.graphs):
             return record
         return dataclasses.replace(record, since=changed_since(before.record, record))
 
     def remember(self, cell: str, record: Compilation) -> None:
-        """``record`` is what this cell was last. One that is there already is replaced."""
-        self._runs.pop(record.id, None)
-        self._runs[record.id] = SessionRun(record, cell, time.time())
+        """``record`` is what this cell was last; a call of ``%compile`` has none."""
+        number = next(self._numbers)
+        self._runs[number] = SessionRun(record, cell, time.time())
         if cell:
-            self._last[cell] = record.id
+            self._last[cell] = number
         nodes = sum(_size(run.record) for run in self._runs.values())
         while nodes > NODES and len(self._runs) > 1:
             nodes -= _size(self._runs.popitem(last=False)[1].record)
-        self._last = {name: id for name, id in self._last.items() if id in self._runs}
+        self._last = {name: number for name, number in self._last.items() if number in self._runs}
 
     def record(self, id: str) -> Compilation:
-        """A record that is still held, by its id. PlayError where it is not."""
-        if id not in self._runs:
+        """A record that is still held, by its id: of several the last. PlayError where there is none."""
+        found = next((run.record for run in reversed(self._runs.values()) if run.record.id == id), None)
+        if found is None:
             raise PlayError(
                 "that run is no longer held by this kernel.", advice="Undo the edit and run again."
             )
-        return self._runs[id].record
+        return found
+
+    def followed(self, compiled: Compiled) -> Compiled:
+        """A callable, whose record grows with its calls: listed while it lives, once it compiled."""
+        self._followed = [(when, each) for when, each in self._followed if each() is not None]
+        self._followed.append((time.time(), weakref.ref(compiled)))
+        return compiled
 
     def index(self) -> RunIndex:
         """All that is held, the first first."""
-        return RunIndex(tuple(self._runs.values()))
+        living = [(when, made) for when, each in self._followed if (made := each()) is not None]
+        found = [SessionRun(made.compilation, "", when) for when, made in living]
+        every = [*self._runs.values(), *(run for run in found if run.record.graphs)]
+        return RunIndex(tuple(sorted(every, key=lambda run: run.when)))
 
 
 @dataclass(frozen=True)
@@ -123,7 +138,7 @@ class RunIndex:
                     f"{record.backend} {record.mode}".removesuffix(" default"),
                     str(len(record.kernels)),
                     seconds_text(ours.median if ours and ours.counts else None),
-                    clip(verdict(record).text, 60),
+                    clip(verdict(record).text, 160),
                 )
             )
         heads = ("", "cell", "at", "first line", "compiler", "kernels", "a call", "")

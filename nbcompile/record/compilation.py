@@ -165,6 +165,8 @@ class LineFate:
     reason: str = ""
 
 
+BY_FULLGRAPH = "an error with --fullgraph"
+"""How it ends what a line did at which a cell of ``--fullgraph`` stopped."""
 OWN_COMPILE = "compiled by its own torch.compile"
 """How the reason of a line begins that calls what torch.compile has made: it runs as the user asked there."""
 

@@ -112,8 +112,10 @@ def _cell(compilation: Compilation, facts: fact.Facts, links: Links) -> list[str
     if not rows:
         return []
     eagerly = ", ~ ran eagerly" if any(row.fate == "eager" for row in rows) else ""
+    captured = f", {MARK['captured']} captured" if any(row.fate == "captured" for row in rows) else ""
     of = f" of {name}" if (name := measured_name(compilation)) else ""
-    signs = f"+ fused, = library call, ! fallback, x graph break{eagerly}; % of {facts.share_of}{of}"
+    share = f"% of {facts.share_of}{of}"
+    signs = f"+ fused, = library call, ! fallback, x graph break{eagerly}{captured}; {share}"
     out = ["", *wrap(f"Your cell   ({signs})", COLUMNS, 2)]
     said_at: dict[str, int] = {}
     for row in rows[:_LINES]:

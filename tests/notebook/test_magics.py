@@ -14,6 +14,7 @@ from nbcompile.api import Compiled
 from nbcompile.notebook.arguments import split_expression
 from nbcompile.record.compilation import Compilation
 from nbcompile.settings import CompileSettings
+from nbcompile.view.facts.coaching import loop_of_recompiles
 from nbcompile.view.facts.facts import verdict
 from tests.nightly import few
 from tests.notebook.conftest import Notebook
@@ -393,3 +394,39 @@ def test_every_setting_of_what_is_displayed(notebook: Notebook, mode: str) -> No
     finally:
         notebook.shell.ast_node_interactivity = before
     assert with_magic.facts() == without.facts()
+
+
+def test_results_are_called_as_the_cell_calls_them(notebook: Notebook) -> None:
+    notebook.fresh(
+        "x = torch.ones(4, 4)\ndef wrong(gm, inputs):\n"
+        "    return lambda *given: tuple(each * 1.01 for each in gm(*given))"
+    )
+    line = "%%compile --backend wrong --compare eager,wrong"
+    notebook.run(f"{line}\ny = torch.relu(x @ x)\nz = y.sum(1)")
+    record = notebook.records[-1]
+    assert {each.output for each in record.accuracy} == {"y", "z"}
+    assert verdict(record).text == "differs from eager in y and z"
+    notebook.run(f"{line}\ny = torch.relu(x @ x)\nprint(1)\ny.sum(1)")
+    assert {each.output for each in notebook.records[-1].accuracy} == {"y", "the value shown"}
+
+
+def test_a_recompile_limit_is_told_of_the_line_and_once(
+    notebook: Notebook, capfd: pytest.CaptureFixture[str]
+) -> None:
+    notebook.fresh("x = torch.ones(3)\nkept = {k: torch.ones(k + 1) for k in range(12)}")
+    body = "y = x + 1\nprint(1)\nfor k in range(12):\n    if kept[k].sum() > 3: kept[k] *= 2"
+    notebook.run(f"%%compile --no-bench\n{body}")
+    record = notebook.records[-1]
+    assert len(record.recompiles) == 7 and all(each.graph for each in record.recompiles)
+    assert any("reached at cell line 5: " in note for note in record.notes)
+    assert not any("fullgraph" in note or "cell_" in note for note in record.notes)
+    (told,) = loop_of_recompiles(record)
+    assert told.startswith("cell line 5 was compiled again 7 times: k == ")
+    assert "hit config.recompile_limit" not in capfd.readouterr().err
+
+
+def test_a_text_that_changes_is_not_to_be_a_tensor(notebook: Notebook) -> None:
+    notebook.fresh("kept = {k: torch.ones(3) for k in ('a', 'b', 'c', 'd')}")
+    notebook.run("%%compile --no-bench\nfor k, v in list(kept.items()) * 5:\n    kept[k] = v * 2")
+    (told,) = loop_of_recompiles(notebook.records[-1])
+    assert "Cure: a text changes: look up what it names" in told

@@ -25,7 +25,7 @@ def test_list_options(notebook: Notebook) -> None:
         ("%%compile --list-options\nx = 1", "one %"),
         ("%%compile --backend inductor -o max_autotun=1\nx = 1", "Did you mean max_autotune"),
         ("%%compile --recompile-limit 0\nx = 1", "from 1 on"),
-        ("%%compile --mode lite\nx = 1", "'lite' is unknown"),
+        ("%%compile --mode lite\nx = 1", "lite is Inductor's alone: --backend inductor --mode lite"),
         ("%%compile --backend eager --mode max-autotune\nx = 1", "has no mode 'max-autotune'"),
     ],
 )
@@ -84,3 +84,9 @@ def test_a_configured_mode_holds_for_backends_that_have_it(notebook: Notebook) -
     notebook.run("%%compile --backend eager --no-bench\nx = torch.ones(3) + 1")
     notebook.run("%%compile --no-bench\nx = torch.ones(3) + 1")
     assert [record.mode for record in notebook.records[-2:]] == ["default", "max-autotune"]
+
+
+def test_modes_are_of_the_cell_and_not_of_a_function_of_ours(notebook: Notebook) -> None:
+    notebook.fresh("x = torch.ones(4)")
+    notebook.run("%%compile --no-bench --mode-diff max-autotune --into made\ny = x + 1")
+    assert repr(notebook.shell.user_ns["made_modes"]).startswith("<The cell on nbcompile")

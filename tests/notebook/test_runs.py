@@ -108,3 +108,45 @@ def test_times_are_told_apart_only_where_they_are(notebook: Notebook) -> None:
     assert changed_since(fast, slow).changes[1] == "2.0× slower (1.1 ms → 2.2 ms)"
     assert changed_since(slow, fast).changes[1] == "2.0× faster (2.2 ms → 1.1 ms)"
     assert changed_since(fast, wide).changes[1].startswith("no clear difference in time")
+
+
+def test_a_text_run_again_and_a_call_have_rows_of_their_own(notebook: Notebook) -> None:
+    record(notebook, CELL, None)
+    notebook.run("x = torch.randn(32, 32)")
+    record(notebook, CELL, None)
+    notebook.run("%compile --no-bench x.relu()")
+    index: Any = notebook.shell.run_cell("%compile --runs").result
+    assert [len(each.kernels) for each in index] == [1, 1, 1]
+    assert "3 compilations of this session" in repr(index) and "x.relu()" in repr(index)
+    assert repr(index).count("In [") == 3
+
+
+def test_a_compiled_callable_has_a_row_once_it_compiled(notebook: Notebook) -> None:
+    notebook.run("def f(t):\n    return t.relu() + 1\ng = %compile f")
+    assert not len(notebook.shell.run_cell("%compile --runs").result)
+    notebook.run("g(x)")
+    (found,) = notebook.shell.run_cell("%compile --runs").result
+    assert len(found.kernels) == 1
+    notebook.run("del g")
+
+
+@pytest.mark.parametrize(
+    "line, body, name",
+    [
+        ("--into y", "y = x + 1", "y"),
+        ("--into y", "def y(): ...\nz = x + 1", "y"),
+        ("--into y --check", "y_check = x + 1", "y_check"),
+        ("--sweep-into y --size x[0]=1,2", "for y in (x, x + 1): pass", "y"),
+    ],
+)
+def test_a_record_overwrites_nothing_that_the_cell_binds(
+    notebook: Notebook, line: str, body: str, name: str
+) -> None:
+    outcome = notebook.run(f"%%compile --no-bench {line}\n{body}")
+    assert not outcome.error and f"would overwrite {name}, which the cell binds itself" in outcome.stdout
+    assert not isinstance(outcome.namespace[name], Compilation) and not notebook.records
+
+
+def test_a_local_name_of_a_function_may_be_bound(notebook: Notebook) -> None:
+    outcome = notebook.run("%%compile --no-bench --into y\ndef f(t):\n    y = t + 1\n    return y\nz = f(x)")
+    assert isinstance(outcome.namespace["y"], Compilation)

@@ -9,10 +9,11 @@ import random
 import pytest
 
 from nbcompile import view
-from nbcompile.record.compilation import Accuracy, Compilation, Measurement
+from nbcompile.record.compilation import Accuracy, Cell, Compilation, Graph, LineFate, Measurement, Node, Span
 from nbcompile.record.measured import difference
 from nbcompile.record.provenance import Links
 from nbcompile.view.facts import facts as fact
+from nbcompile.view.facts.cell_lines import cell_lines, line_shares
 from tests.view.fixtures import MB, samples, transformer, with_break
 
 
@@ -177,7 +178,7 @@ def test_line_shares_add_up_and_follow_the_loops() -> None:
     record = transformer()
     links = Links(record)
     calls = fact.calls_of(record, links)
-    shares = fact.line_shares(record, calls, links)
+    shares = line_shares(record, calls, links)
     assert sum(shares.values()) == pytest.approx(1)
     by_label = {call.label: call for call in calls}
     assert shares[5] == pytest.approx(by_label["k1"].share), "k1 serves line 5 alone"
@@ -204,3 +205,30 @@ def test_labels_name_the_graph_only_where_there_are_several() -> None:
 )
 def test_short_op(op: str, short: str) -> None:
     assert fact.short_op(op) == short
+
+
+def test_a_line_of_a_compiler_that_tells_no_lines_is_captured() -> None:
+    """Not "nothing of it is computed", beside a library call that computes it."""
+    record = opaque_graph()
+    rows = cell_lines(record, fact.calls_of(record, Links(record)), Links(record))
+    assert [(row.fate, row.why, [chip.label for chip in row.chips]) for row in rows[1:]] == [
+        ("captured", "", ["add"])
+    ]
+    assert "· captured;" in view.to_text(record)
+
+
+def opaque_graph() -> Compilation:
+    """One line, its graph handed whole to another compiler."""
+    x = Node("g0.fx.n0", "x", "placeholder", "input")
+    added = Node("g0.fx.n1", "y", "operator.add", "compute", inputs=("g0.fx.n0",), spans=(Span(2, 0, 2, 9),))
+    call = Node("g0.fw.e0", "call", "tvm", "library")
+    return Compilation(
+        id="c",
+        backend="tvm",
+        cell=Cell(source="%%compile --backend tvm\ny = x + 1", execution_count=1),
+        graphs=(
+            Graph("g0.fx", "fx", "captured", (x, added), ("g0.fx.n1",)),
+            Graph("g0.fw.fused", "fused", "called", (call,), ("g0.fw.e0",)),
+        ),
+        lines=(LineFate(2, 2, "compiled"),),
+    )

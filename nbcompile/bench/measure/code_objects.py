@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dis
 import sys
 import sysconfig
 import types
@@ -23,6 +24,12 @@ def codes(code: types.CodeType) -> Iterator[types.CodeType]:
 def names_in(code: types.CodeType) -> dict[str, None]:
     """The names of globals and attributes that it, or what is inside it, may look up, each once, in order."""
     return dict.fromkeys(name for each in codes(code) for name in each.co_names)
+
+
+def names_bound(code: types.CodeType) -> frozenset[str]:
+    """The names that code of a module or a cell gives values, functions and classes included."""
+    stores = ("STORE_NAME", "STORE_GLOBAL")
+    return frozenset(str(each.argval) for each in dis.get_instructions(code) if each.opname in stores)
 
 
 def is_users(file: str) -> bool:

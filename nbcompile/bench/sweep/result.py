@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -126,12 +125,12 @@ class Sweep:
         return len(self.outcomes)
 
     def __repr__(self) -> str:
-        counts = Counter(outcome.status for outcome in self.outcomes.values())
-        told = ", ".join(f"{count} {status}" for status, count in counts.items())
-        return "\n".join((f"<Sweep of {len(self)} points: {told}>", self.advice(), *self.notes))
+        from nbcompile.bench.sweep.shown import to_text
+
+        return to_text([key for key, _ in self.grid.axes], self.outcomes, self.advice(), self.notes)
 
     def _repr_html_(self) -> str:
-        from nbcompile.bench.sweep.html import to_html
+        from nbcompile.bench.sweep.shown import to_html
 
         axes = [key for key, _ in self.grid.axes]
         return to_html(axes, self.outcomes, self.advice(), self.notes)

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import ast
 import types
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
@@ -36,7 +36,7 @@ from nbcompile.compiler.capture.python_reasons import (
     receiver_reads,
 )
 from nbcompile.errors import CellError
-from nbcompile.syntax import copied
+from nbcompile.syntax import copied, names_met, names_stored
 
 SWITCHBOARD = "__nbcompile__"
 VALUE = "__value__{}"
@@ -88,11 +88,21 @@ class PythonStatement:
 @dataclass
 class PreparedCell:
     """A rewritten cell: ``tree`` to run, ``runs`` (statement id → it and the statements after it that
-    follow directly in the same block), and ``python``, what was left to Python."""
+    follow directly in the same block), ``python``, what was left to Python, and ``gates``, what of that asks
+    before it runs. ``entries`` are what is asked first in each block within others: where it never is, the
+    block was never reached. ``last_id`` is the largest number given."""
 
     tree: ast.Module
     runs: dict[int, tuple[CellStatement, ...]] = field(default_factory=dict)
     python: list[PythonStatement] = field(default_factory=list)
+    gates: dict[int, tuple[PythonStatement, ast.stmt]] = field(default_factory=dict)
+    entries: dict[int, int] = field(default_factory=dict)
+    last_id: int = 0
+
+    @property
+    def questions(self) -> tuple[int, ...]:
+        """All that the switchboard may be asked."""
+        return (*self.runs, *self.gates, *self.entries.values())
 
     @property
     def statements(self) -> tuple[CellStatement, ...]:
@@ -131,18 +141,22 @@ def prepare(
     first_id: int = 0,
     interactivity: Interactivity = "last_expr",
     optimizer: bool = False,
+    gated: bool = False,
 ) -> PreparedCell:
     """Rewrite a parsed cell (see the module's docstring). ``tree`` is changed in place.
 
     ``first_id`` numbers the first statement; ``interactivity`` is IPython's ``ast_node_interactivity``,
-    which decides which expressions are displayed; ``optimizer``: the step of an optimizer may be compiled.
+    which decides which expressions are displayed; ``optimizer``: the step of an optimizer may be compiled;
+    ``gated``: what is Python's and may part two graphs asks as well.
     """
     if interactivity == "last_expr_or_assign":
         _show_last_assignment(tree)
-    rewriter = _Rewriter(first_id, interactivity, optimizer)
+    rewriter = _Rewriter(first_id, interactivity, optimizer, gated)
     tree.body = rewriter.block(tree.body, in_loop=False, top=True)
     ast.fix_missing_locations(tree)
-    return PreparedCell(tree, rewriter.runs, rewriter.python)
+    return PreparedCell(
+        tree, rewriter.runs, rewriter.python, rewriter.gates, rewriter.entries, rewriter.next_id - 1
+    )
 
 
 def make_function(
@@ -198,6 +212,11 @@ def make_function(
     )
 
 
+def is_shown(result: str) -> bool:
+    """Whether a result of a :class:`CellFunction` is what an expression displays, and no name."""
+    return result.startswith(VALUE.partition("{")[0])
+
+
 def head_end(node: ast.stmt) -> int:
     """The last line of a statement; of one with others in it, that before the first of these."""
     inner = [owner for owner, name in _blocks(node) if name == "body"]
@@ -207,19 +226,12 @@ def head_end(node: ast.stmt) -> int:
     return node.end_lineno or node.lineno
 
 
-def names_read(node: ast.AST) -> set[str]:
-    """Names a statement may read from outside itself."""
-    return {name for name, how in _names(node) if how == "load"}
-
-
-def names_stored(node: ast.AST) -> set[str]:
-    """Names a statement may bind in its own scope (comprehension variables are not)."""
-    return {name for name, how in _names(node) if how == "store"}
-
-
 class _Rewriter:
-    def __init__(self, first_id: int, interactivity: Interactivity, optimizer: bool) -> None:
+    def __init__(self, first_id: int, interactivity: Interactivity, optimizer: bool, gated: bool) -> None:
         self.next_id = first_id
+        self.gated = gated
+        self.gates: dict[int, tuple[PythonStatement, ast.stmt]] = {}
+        self.entries: dict[int, int] = {}
         self.optimizer = optimizer
         self.interactivity = interactivity
         self.runs: dict[int, tuple[CellStatement, ...]] = {}
@@ -249,12 +261,34 @@ class _Rewriter:
             self._descend(node, in_loop, show and self.interactivity in ("all", "last"))
             if not is_candidate:
                 self._close(pending)
-                out.append(node)
+                out.append(self._gate(node, original, show))
                 continue
             pending.append(CellStatement(number, original, self.next_id - 1, block, in_loop, show))
             out.append(_ask(node, number, show))
         self._close(pending)
-        return out
+        return out if top else self._entered(out, block, body[0])
+
+    def _entered(self, out: list[ast.stmt], block: int, first: ast.stmt) -> list[ast.stmt]:
+        """A block whose first statement asks, so that it is known whether it was reached: where that is not
+        one that may be compiled, a question before it that does nothing else."""
+        asked = [run[0] for run in self.runs.values() if run[0].block == block]
+        if asked and asked[0].line == first.lineno:
+            self.entries[block] = asked[0].id
+            return out
+        self.entries[block] = self.next_id
+        self.next_id += 1
+        board = ast.Subscript(ast.Name(SWITCHBOARD, ast.Load()), ast.Constant(self.next_id - 1), ast.Load())
+        return [_placed(ast.If(board, [ast.Pass()], []), first), *out]
+
+    def _gate(self, node: ast.stmt, original: ast.stmt, show: bool) -> ast.stmt:
+        """``node``, which is left to Python, behind a question where it does more than name things."""
+        left = self.python[-1]
+        if not self.gated or left.quiet or left.line != node.lineno:
+            return node
+        number = self.next_id
+        self.next_id += 1
+        self.gates[number] = left, original
+        return _ask(node, number, show)
 
     def _receiver(self, node: ast.stmt, call: ast.Call, block: int, in_loop: bool) -> CellStatement:
         """Of ``loss_of(x).backward()``, ``loss_of(x)`` as a statement of its own; the rest stays Python's."""
@@ -292,11 +326,8 @@ class _Rewriter:
             reason = head_reason(node) if _blocks(node) else python_reason(node)
         if reason is None:
             return True
-        self.python.append(
-            PythonStatement(
-                node.lineno, reason or quiet_reason(node), block, quiet=not reason, end_line=head_end(node)
-            )
-        )
+        why = reason or quiet_reason(node)
+        self.python.append(PythonStatement(node.lineno, why, block, not reason, head_end(node)))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             self._define(node)
         return False
@@ -409,7 +440,7 @@ def _flow(statements: Sequence[CellStatement]) -> tuple[list[str], list[str], se
     for statement in statements:
         node = statement.node
         certain = not isinstance(node, ast.For | ast.If)
-        for name, how in _names(node):
+        for name, how in names_met(node):
             if how == "load":
                 if name not in sure:
                     reads[name] = None
@@ -431,55 +462,3 @@ def _maybe_stored(node: ast.AST) -> set[str]:
         ):
             out |= {n.target.id for n in ast.walk(part) if isinstance(n, ast.NamedExpr)}
     return out
-
-
-def _names(
-    node: ast.AST, inner: frozenset[str] = frozenset()
-) -> Iterator[tuple[str, Literal["load", "store"]]]:
-    """(name, load or store) in the order Python meets them, comprehension variables left out."""
-    if isinstance(node, ast.Name):
-        if node.id not in inner:
-            yield node.id, "load" if isinstance(node.ctx, ast.Load) else "store"
-        return
-    if isinstance(node, ast.NamedExpr):
-        yield from _names(node.value, inner)
-        yield node.target.id, "store"
-        return
-    if isinstance(node, ast.AugAssign):
-        if isinstance(node.target, ast.Name):
-            yield node.target.id, "load"
-        yield from _names(node.value, inner)
-        yield from _names(node.target, inner)
-        return
-    if isinstance(node, ast.Assign):
-        yield from _names(node.value, inner)
-        for target in node.targets:
-            yield from _names(target, inner)
-        return
-    if isinstance(node, ast.For):
-        for part in (node.iter, node.target, *node.body, *node.orelse):
-            yield from _names(part, inner)
-        return
-    if isinstance(node, ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp):
-        yield from _comprehension_names(node, inner)
-        return
-    if isinstance(node, ast.Lambda):
-        own = {a.arg for a in ast.walk(node.args) if isinstance(a, ast.arg)}
-        yield from _names(node.args, inner)
-        yield from _names(node.body, inner | own)
-        return
-    for child in ast.iter_child_nodes(node):
-        yield from _names(child, inner)
-
-
-def _comprehension_names(
-    node: ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp, inner: frozenset[str]
-) -> Iterator[tuple[str, Literal["load", "store"]]]:
-    own = {n.id for g in node.generators for n in ast.walk(g.target) if isinstance(n, ast.Name)}
-    for place, generator in enumerate(node.generators):
-        yield from _names(generator.iter, inner | own if place else inner)
-        for condition in generator.ifs:
-            yield from _names(condition, inner | own)
-    elements = [node.key, node.value] if isinstance(node, ast.DictComp) else [node.elt]
-    for element in elements:
-        yield from _names(element, inner | own)

@@ -22,6 +22,37 @@ from nbcompile.record.recorder import Recorder
 # the rest keep Dynamo's own words. {0} is what the pattern's group caught.
 _KNOWN: tuple[tuple[str, str, str], ...] = (
     (
+        r"as_proxy\(\)",
+        "an argument is an object that no graph can hold",
+        "Make what needs it (such as numbers drawn with a torch.Generator) before the compiled part, and "
+        "hand that in.",
+    ),
+    (
+        r"how to iterate over",
+        "what is iterated over is an object that Dynamo does not know",
+        "Make a list of it before the compiled part.",
+    ),
+    (
+        r"C/C\+\+ based str method",
+        "text is made of an object that Dynamo does not know",
+        "Make text outside of the compiled part.",
+    ),
+    (
+        r"numpy\.\* functions as methods",
+        "a method of a NumPy array is called",
+        "Stay in torch, or convert before or after the compiled part.",
+    ),
+    (
+        r"setattr\(\) is not supported",
+        "an attribute of an object that Dynamo does not know is set",
+        "Set it before or after the compiled part.",
+    ),
+    (
+        r"intentionally marked that the function `([^`]+)`",
+        "{0} is not to be traced: torch marks it so",
+        "Call it before or after the compiled part.",
+    ),
+    (
         r"builtin (?:operator )?`print`",
         "print() writes to the screen, which a graph cannot do",
         "Print after the compiled part, or once it returned; or delete the print.",

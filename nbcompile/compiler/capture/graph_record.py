@@ -194,6 +194,9 @@ def clean_source(source: str) -> str:
     return source.strip(".").removeprefix("self.").removeprefix("self")
 
 
+_NUMBER_OUT = ("torch.scalar_tensor", "aten.scalar_tensor.default")
+
+
 # -- places in the user's source -------------------------------------------------------------------
 
 _FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+)(?:, in .*)?$')
@@ -310,6 +313,10 @@ def called_from(callers: tuple[Span, ...], spans: tuple[Span, ...]) -> tuple[Spa
 
 
 def node_spans(node: fx.Node, cell_file: str) -> tuple[Span, ...]:
-    """Where in the user's source a node comes from, by its own metadata."""
+    """Where in the user's source a node comes from, by its own metadata. Dynamo makes a tensor of each number
+    that a graph returns, where the function returns: its place is that of the number."""
+    made = node.args[0] if op_name(node) in _NUMBER_OUT and node.args else None
+    if isinstance(made, fx.Node) and all(user.op == "output" for user in node.users):
+        return node_spans(made, cell_file)
     trace = node.meta.get("stack_trace")
     return spans_of_trace(trace, cell_file) if isinstance(trace, str) else ()

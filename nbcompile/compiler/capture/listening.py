@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import re
 import sys
 import threading
 import time
@@ -43,6 +44,8 @@ _lock = threading.Lock()
 
 LIMIT = "Dynamo recompile limit exceeded"
 STOPPED = "Dynamo stopped compiling"
+PART = re.compile(r"(torch_dynamo_resume_in_)?cell_\d+_\d+")
+"""What the functions that parts of a cell become are called."""
 _LEFT = (
     "torch._dynamo.config.disable was set at an earlier call, after which Dynamo does not look at it again"
 )
@@ -67,6 +70,7 @@ class Session:
         self._profile = _empty_profile()
         self._outer_profile: Any = None
         self._failures: list[tuple[str, CodeType | None]] = []
+        self._refused = False  # in the last call Dynamo would not compile once more
         self._pending: list[tuple[str, GraphBreak]] = []  # (frame id, break), not yet tied to a graph
         self._seen: dict[tuple[Any, ...], GraphBreak] = {}
 
@@ -92,8 +96,11 @@ class Session:
             self._stop()
         if self.walker is not None:
             self.walker.finish()
-        if self._failures:  # they led to no graph: the limit, or an error
+        if self._refused:  # nothing was compiled again, and limit_hit() has told
+            self._failures.clear()
+        if self._failures:  # they led to no graph: an error
             self._flush_recompile("")
+        self._refused = False
         if self._pending:
             self.flush_breaks("")
 
@@ -154,8 +161,11 @@ class Session:
     def limit_hit(self, limit: str, code: CodeType) -> None:
         """Dynamo gives up on a frame: from now on it runs old graphs or eagerly."""
         most = getattr(torch._dynamo.config, limit)
-        function = f"'{code.co_name}' ({code.co_filename}:{code.co_firstlineno})"
-        text = f"{limit} ({most}) reached by {function}"
+        where = f"by '{code.co_name}' ({code.co_filename}:{code.co_firstlineno})"
+        if code.co_filename == self.cell_file and PART.match(code.co_name):
+            where = f"at cell line {code.co_firstlineno}: what fits none of its graphs runs eagerly there"
+        text = f"{limit} ({most}) reached {where}"
+        self._refused = True
         self.limits[_frame_id()] = text
         self.recorder.add(f"{STOPPED}: {text}")
 

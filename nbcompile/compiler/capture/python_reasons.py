@@ -11,12 +11,14 @@ _PYTHON_METHODS = {
     **dict.fromkeys(("item", "tolist", "numpy", "__bool__"), "reads a tensor's value into Python"),
     "backward": _BACKWARD,
     "zero_grad": "clears gradients",
+    "state_dict": "hands out a module's tensors, from Python",
     "step": "updates parameters (--optimizer compiles an optimizer's)",
     **dict.fromkeys(
-        ("load_state_dict", "state_dict", "train", "eval", "requires_grad_", "retain_grad", "register_hook"),
+        ("load_state_dict", "train", "eval", "requires_grad_", "retain_grad", "register_hook"),
         "changes a module's or tensor's settings",
     ),
 }
+TAKEN_BY_PYTHON = "a branch that Python takes"
 _ASKING = ("backward", "item", "tolist", "numpy")
 _HANDING_ON = frozenset("detach cpu to float double clone contiguous squeeze view reshape flatten".split())
 _PYTHON_NAMES = frozenset(
@@ -41,7 +43,7 @@ _QUIET: tuple[tuple[type[ast.stmt] | tuple[type[ast.stmt], ...], str], ...] = (
     ((ast.With, ast.AsyncWith), "enters a context"),
     (ast.While, "a loop, run step by step"),
     ((ast.For, ast.AsyncFor), "a loop, run step by step"),
-    (ast.If, "a branch that Python takes"),
+    (ast.If, TAKEN_BY_PYTHON),
 )
 
 

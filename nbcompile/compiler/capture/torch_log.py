@@ -26,7 +26,7 @@ def unprinted(asked_for: bool = False) -> Iterator[None]:
         for handler in logger.handlers
         if hasattr(handler, "stream")  # torch 2.15's own is no StreamHandler
     ]
-    hidden = _only_asked_for if asked_for else _nothing
+    hidden = was_asked_for if asked_for else _nothing
     for handler in printing:
         handler.addFilter(hidden)
     try:
@@ -40,7 +40,7 @@ def _nothing(record: logging.LogRecord) -> bool:
     return False
 
 
-def _only_asked_for(record: logging.LogRecord) -> bool:
+def was_asked_for(record: logging.LogRecord) -> bool:
     """Whether torch was asked to log this: by an artifact's name ("recompiles") or that of a part ("dynamo").
     The logger "torch" is always among those parts. Where torch keeps this is private."""
     import torch

@@ -9,8 +9,8 @@ Python runs the same statements: their effects, and the error, are Python's own.
 
 from __future__ import annotations
 
+import ast
 import builtins
-import sys
 import time
 import types
 from collections.abc import Sequence
@@ -24,7 +24,6 @@ from torch._dynamo.exc import TorchDynamoException
 from nbcompile.bench.measure.code_objects import names_in
 from nbcompile.bench.measure.interrupts import FinishFirst
 from nbcompile.compiler.capture.cell_to_function import (
-    SWITCHBOARD,
     CellFunction,
     CellStatement,
     PreparedCell,
@@ -32,24 +31,32 @@ from nbcompile.compiler.capture.cell_to_function import (
     head_end,
     make_function,
 )
-from nbcompile.compiler.capture.graph_breaks import explain
 from nbcompile.compiler.capture.listening import kept_from_compiling
-from nbcompile.compiler.capture.python_reasons import is_step
+from nbcompile.compiler.capture.python_reasons import TAKEN_BY_PYTHON, is_step
 from nbcompile.errors import CellError
+from nbcompile.notebook.cell.fullgraph import (
+    explained,
+    first_line,
+    is_the_programs,
+    place_of,
+    refusal,
+    what_it_did,
+    why_left,
+)
+from nbcompile.notebook.cell.hooks import Switchboard
 from nbcompile.notebook.cell.planning import (
     CHANGED_GLOBAL,
-    TWICE,
     is_quiet,
     plan,
     stays_global,
     told_of_functions,
-    twice_differentiated,
 )
 from nbcompile.notebook.cell.surroundings import DYNAMO, RandomState, changing, quiet_compile
-from nbcompile.notebook.cell.tracebacks import without_resumes
 from nbcompile.record.compilation import OWN_COMPILE, GraphBreak, Span
+from nbcompile.syntax import names_read, names_stored
 
 _MAX_FAILURES = 3
+PARTS = "Move it before or after the tensor statements to have one graph."
 
 
 class CompiledPart(Protocol):
@@ -83,54 +90,6 @@ class _Unbound:
 
 
 UNBOUND = _Unbound()
-
-
-class Switchboard(dict[int, bool]):
-    """Statement number → should Python run it? Numbers that need thought are absent: their run is asked.
-
-    A dict, so that a statement known to be Python's costs one lookup in C. ``values`` holds the
-    displayed values that compiled parts computed.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.runs: dict[int, CellRun] = {}
-        self.values: dict[int, Any] = {}  # type: ignore[assignment]  # a cell subscripts it
-        self.next_id = 0
-
-    def __missing__(self, number: int) -> bool:
-        __tracebackhide__ = True
-        run = self.runs.get(number)
-        if run is None:
-            return True
-        frame = sys._getframe(1)
-        if frame.f_locals is not frame.f_globals:
-            run.disabled = run.disabled or "it runs inside a function (a timing magic?)"
-        elif not run.filename:
-            run.filename, run.namespace = frame.f_code.co_filename, frame.f_globals
-            if run.compiler.functional and twice_differentiated(run.prepared.tree, run.namespace):
-                run.disabled = run.disabled or TWICE
-        return run.ask(number)
-
-    def install(self) -> None:
-        """Make the switchboard reachable from any cell, also after ``%reset``."""
-        setattr(builtins, SWITCHBOARD, self)
-
-    def uninstall(self) -> None:
-        if getattr(builtins, SWITCHBOARD, None) is self:
-            delattr(builtins, SWITCHBOARD)
-
-    def open(self, run: CellRun) -> None:
-        """Let ``run`` answer for its statements."""
-        for number in run.prepared.runs:
-            self.runs[number] = run
-
-    def close(self, run: CellRun) -> None:
-        """Forget ``run``: its statements, if they run again (a late coroutine), are Python's."""
-        for number in run.prepared.runs:
-            self.runs.pop(number, None)
-            self.pop(number, None)
-            self.values.pop(number, None)
 
 
 @dataclass
@@ -174,6 +133,7 @@ class CellRun:
     disabled: str = ""
     left: dict[int, str] = field(default_factory=dict)
     failed: dict[int, CellPart] = field(default_factory=dict)
+    reached: set[int] = field(default_factory=set)  # questions that were asked
     raised: tuple[int, str] | None = None  # the line where the cell ended, and by what
     python_seconds: float | None = None  # of the run, what went by outside of compiled parts and compilers
     begun: float | None = None  # when Python was given the cell
@@ -182,14 +142,18 @@ class CellRun:
     _pythons: set[int] = field(default_factory=set)  # of those, the ones that Python runs
     _doubts: list[tuple[int, str]] = field(default_factory=list)
     _made: int = 0
+    called: str = ""  # the part under way, where it is one statement on one line
 
     def ask(self, number: int) -> bool:
         """Should Python run statement ``number``? If not, it has been run, maybe with those after it."""
-        __tracebackhide__ = True
         part = self.parts.get(number)
+        gate = self.prepared.gates.get(number)
+        self.reached.add(number)
         started = time.perf_counter()
         try:
-            if self.disabled:
+            if self.disabled or number not in self.prepared.runs:
+                if gate is not None and not self.disabled:
+                    self._pass(*gate)
                 answer = True
                 self.board[number] = True
             elif part is not None:
@@ -204,11 +168,13 @@ class CellRun:
 
     def _first(self, run: tuple[CellStatement, ...]) -> bool:
         """Compile and run as many of ``run`` as possible; False if Python must run the first one."""
-        __tracebackhide__ = True
         start = run[0]
         members, why = plan(run, self.namespace, self.unroll)
         if not members:
             return self._left_out(start, why)
+        step = is_step(start.node)  # torch itself breaks the graph around it
+        if self.fullgraph and not step:
+            self._refuse_what_parts(start)
         for place, member in enumerate(members):
             if member.id in self._breaking:
                 members = members[: max(place, 1)]
@@ -218,15 +184,16 @@ class CellRun:
         while True:
             breaks = start.id in self._breaking
             if start.id in self._pythons:
-                found = next(b for b in reversed(self.breaks) if b.spans[0].line == start.line)
+                found = next(
+                    b for b in reversed(self.breaks) if start.line <= b.spans[0].line <= start.end_line
+                )
                 if self.fullgraph:
-                    raise self._refused(start, found.reason, found.hint)
+                    raise self._refused(start, found)
                 self.left[start.id] = found.reason
                 self.board[start.id] = True  # statements inside it are still asked about
                 return False
             try:
-                # Around an optimizer's step torch itself breaks the graph.
-                part = self._make(members, whole=self.fullgraph or not (breaks or is_step(start.node)))
+                part = self._make(members, whole=not step and (self.fullgraph or not breaks))
             except CellError as error:
                 return self._python(members, str(error))
             self.parts[start.id] = part
@@ -237,14 +204,15 @@ class CellRun:
                 if not isinstance(error, Exception):
                     raise
                 if self._has_acted(part):
-                    self._trim(error, part)
                     raise
                 broken = self._broken(error, members)
                 if broken is None:
                     self.failed[start.id] = part
-                    return self._python(members, _first_line(error))
+                    return self._python(members, why_left(error))
                 if self.fullgraph and broken == 0:
-                    raise self._refused(start, *_explained(error)) from None
+                    reason, hint = explained(error)
+                    found = self._break(start, reason, hint, place_of(error, self.filename))
+                    raise self._refused(start, found) from None
                 self._breaking.add(members[broken].id)
                 members = members[: max(broken, 1)]
                 continue
@@ -262,8 +230,10 @@ class CellRun:
             self.notes.append(f"line {start.line} ran eagerly: {why}")
             self.left[start.id] = why
         else:
-            end = head_end(start.node)
-            self.prepared.python.append(PythonStatement(start.line, why, start.block, is_quiet(why), end))
+            left = PythonStatement(start.line, why, start.block, is_quiet(why), head_end(start.node))
+            if self.fullgraph and not left.quiet:
+                self._pass(left, start.node)
+            self.prepared.python.append(left)
             if why.startswith(OWN_COMPILE):
                 self._note(f"line {start.line}: {why}")
         self.board[start.id] = True
@@ -310,21 +280,20 @@ class CellRun:
         return [tensor._version for tensor in tensors if not tensor.is_inference()]
 
     def _again(self, part: CellPart) -> bool:
-        __tracebackhide__ = True
         try:
             self._call(part, first=False)
         except Exception as error:
             if self._has_acted(part):
-                self._trim(error, part)
                 raise
             part.failures += 1
             lasting = part.failures >= _MAX_FAILURES or isinstance(error, TorchDynamoException)
-            return self._python(part.members, _first_line(error), only_now=not lasting)
+            return self._python(part.members, why_left(error), only_now=not lasting)
         return True
 
     def _call(self, part: CellPart, *, first: bool) -> None:
         """Run a part and bind its results. If it raises, a whole part has done nothing."""
-        __tracebackhide__ = True
+        one_line = part.function.first_line == part.function.last_line
+        self.called = part.function.name if one_line else ""
         part.committed = False
         arguments = part.current = part.arguments if first else self._arguments(part)
         part.versions = self._versions(part)
@@ -387,10 +356,10 @@ class CellRun:
         """Which member Dynamo could not take into the graph, if that is what ``error`` says."""
         if not isinstance(error, torch._dynamo.exc.Unsupported | torch._dynamo.exc.UserError):
             return None
-        reason = _first_line(error)
-        coached, hint = _explained(error)
-        if reason.startswith("Observed exception"):
-            return None  # the program's own error: Python will raise it
+        reason = first_line(error)
+        coached, hint = explained(error)
+        if is_the_programs(error):
+            return None  # Python will raise it
         stack = list(getattr(error, "real_stack", None) or ())
         for depth, frame in enumerate(stack):
             if frame.filename == self.filename and frame.name.startswith(f"cell_{self.number}_"):
@@ -399,32 +368,66 @@ class CellRun:
                         if member.is_compound or depth == len(stack) - 1:
                             # What broke is in the statement itself: Python runs that. Elsewhere it is in
                             # a function it calls, and compiling that with breaks still gains something.
-                            self._mark_break(member, coached or reason, hint)
+                            self._break(member, coached or reason, hint, place_of(error, self.filename))
                             self._pythons.add(member.id)
                         return place
         return None
 
-    def _refused(self, member: CellStatement, reason: str, hint: str) -> CellError:
+    def _refused(self, member: CellStatement, found: GraphBreak) -> CellError:
         """What ``--fullgraph`` raises at the statement that breaks the graph."""
-        self._mark_break(member, reason, hint)
-        self.left[member.id] = f"the graph breaks here: {reason}"
-        return CellError(f"the graph breaks here: {reason}. {hint}".strip(), line=member.line)
+        self.left[member.id] = f"the graph breaks here: {found.reason}"
+        return refusal(found.reason, found.hint, found.spans)
 
-    def _mark_break(self, statement: CellStatement, reason: str, hint: str) -> None:
-        span = Span(
-            statement.line, statement.node.col_offset, statement.end_line, statement.node.end_col_offset
-        )
-        found = GraphBreak(reason=reason, hint=hint, kind="cell", spans=(span,))
+    def _pass(self, left: PythonStatement, node: ast.stmt) -> None:
+        """Refuse a statement of Python's, before it runs, that would part two graphs (``--fullgraph``): one
+        is before it, and what follows would be compiled as far as can be said now."""
+        if not any(members[-1].line < left.line for members in self._compiled_in(left.block)):
+            return
+        for first, *_ in self.prepared.runs.values():
+            unknown = names_stored(node) & names_read(first.node)
+            if first.block == left.block and first.line > left.line and not (unknown or is_step(first.node)):
+                if plan((first,), self.namespace, self.unroll)[0]:
+                    raise self._parting(left)
+
+    def _refuse_what_parts(self, start: CellStatement) -> None:
+        """The same once ``start`` is known to be compiled, of what Python has run before it."""
+        for left in self.prepared.effects:
+            if left.block == start.block and left.line < start.line:
+                if any(members[-1].line <= left.line for members in self._compiled_in(left.block)):
+                    raise self._parting(left)
+
+    def _compiled_in(self, block: int) -> list[tuple[CellStatement, ...]]:
+        return [part.members for part in self.parts.values() if part.members[0].block == block]
+
+    def _parting(self, left: PythonStatement) -> CellError:
+        found = GraphBreak(left.reason, PARTS, "cell", spans=(Span(left.line),))
+        self.breaks.append(found)
+        return refusal(found.reason, found.hint, found.spans)
+
+    def _break(self, statement: CellStatement, reason: str, hint: str, spans: tuple[Span, ...]) -> GraphBreak:
+        """The break at a statement, once. ``spans``: where in it, or in what it calls, as far as is known."""
+        end = statement.node.end_col_offset
+        whole = Span(statement.line, statement.node.col_offset, statement.end_line, end)
+        within = spans if len(spans) > 1 else (whole,)
+        found = GraphBreak(reason=reason, hint=hint, kind="cell", spans=within)
         if found not in self.breaks:
             self.breaks.append(found)
+        return found
 
     def _parted(self) -> None:
-        """Record the statements that Python ran between two compiled parts of one block."""
-        for left in dict.fromkeys(self.prepared.effects):
-            parts = [part.members for part in self.parts.values() if part.members[0].block == left.block]
-            if any(m[-1].line < left.line for m in parts) and any(m[0].line > left.line for m in parts):
-                hint = "Move it before or after the tensor statements to have one graph."
-                self.breaks.append(GraphBreak(left.reason, hint, "cell", spans=(Span(left.line),)))
+        """Record what Python ran between two compiled parts of one block: as a break, or in a note where
+        there was nothing in it to compile."""
+        found = dict.fromkeys(self.prepared.python)
+        for left in found:
+            parts = self._compiled_in(left.block)
+            after = [members[0].line for members in parts if members[0].line > left.line]
+            before = [members[-1].line for members in parts if members[-1].line <= left.line]
+            if not (before and after):
+                continue
+            if not left.quiet:
+                self.breaks.append(GraphBreak(left.reason, PARTS, "cell", spans=(Span(left.line),)))
+            elif left.reason == TAKEN_BY_PYTHON:
+                self._note(f"line {left.line} parts the graphs before and after it: {left.reason}")
 
     def _note(self, text: str) -> None:
         if text not in self.notes:
@@ -442,32 +445,9 @@ class CellRun:
         trace = error.__traceback__ if error is not None else None
         while trace is not None and not self.raised:
             if trace.tb_frame.f_code.co_filename == self.filename:
-                self.raised = (trace.tb_lineno, f"raised {type(error).__name__}")
+                self.raised = (trace.tb_lineno, what_it_did(error, trace.tb_lineno))
             trace = trace.tb_next
         for line, reason in doubts:
             self.notes.append(f"line {line} ran eagerly: {reason}")
         self._doubts = []
         self._parted()
-
-    def _trim(self, error: Exception, part: CellPart) -> None:
-        """Give ``error`` the traceback that it would have without us: ours and Dynamo's frames go, and so
-        does the part's own frame, where the cell's frame says the same line."""
-        trace = error.__traceback__
-        while trace is not None and trace.tb_frame.f_code.co_filename != self.filename:
-            trace = trace.tb_next
-        if part.function.first_line == part.function.last_line:
-            while trace is not None and part.function.name in trace.tb_frame.f_code.co_name:
-                trace = trace.tb_next
-        error.__traceback__ = without_resumes(trace)
-
-
-def _explained(error: Exception) -> tuple[str, str]:
-    return explain(str(getattr(error, "gb_type", None) or _first_line(error)), str(error))
-
-
-def _first_line(error: BaseException) -> str:
-    inner = getattr(error, "inner_exception", None)  # Dynamo wraps what a backend raises
-    if isinstance(inner, BaseException):
-        return f"{type(inner).__name__}: {_first_line(inner)}"
-    text = str(error).strip()
-    return text.splitlines()[0] if text else type(error).__name__

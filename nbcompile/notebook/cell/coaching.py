@@ -291,7 +291,7 @@ class _Trials:
         linecache.cache[filename] = (len(text), None, [f"{line}\n" for line in text.split("\n")], filename)
         board = self.run.board
         prepared = prepare(self._tree(text), first_id=board.next_id, interactivity="none")
-        board.next_id += 1 + max((s.inner for s in prepared.statements), default=0)
+        board.next_id = prepared.last_id + 1
         cell = dataclasses.replace(self.cell, source=text, filename=filename)
         compiler = CellCompiler(options, cell, lambda _: None)
         run = CellRun(prepared, next(_numbers) + 10**6, board, compiler, unroll=self.run.unroll)

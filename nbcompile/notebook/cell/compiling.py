@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch._dynamo.exc import Unsupported, UserError
 
 from nbcompile.api import Compiled
 from nbcompile.backends import registry
@@ -19,9 +20,11 @@ from nbcompile.compiler.capture.fx_to_aten import CompileAten
 from nbcompile.notebook.arguments import CellOptions
 from nbcompile.notebook.cell.cell_run import CellPart, CellRun
 from nbcompile.notebook.cell.fates import line_fates
+from nbcompile.notebook.cell.fullgraph import explained, is_the_programs, place_of, refusal
 from nbcompile.notebook.cell.jitting import JittedCell, jax_notes
 from nbcompile.notebook.cell.planning import stays_global
-from nbcompile.notebook.cell.surroundings import quiet_compile
+from nbcompile.notebook.cell.surroundings import leave_limits_to_the_record, quiet_compile
+from nbcompile.notebook.cell.tracebacks import CALL_FILE
 from nbcompile.record.compilation import Cell, Compilation
 from nbcompile.record.recorder import Recorder
 from nbcompile.settings import CompileSettings
@@ -73,8 +76,9 @@ class CompiledCall:
         namespace: dict[str, Any],
         options: CellOptions,
         progress: Callable[[str], None],
+        execution_count: int | None = None,
     ) -> None:
-        filename = f"<%compile {next(_numbers)}>"
+        filename = CALL_FILE.format(next(_numbers))
         tree = ast.parse(expression, filename)
         linecache.cache[filename] = (len(expression), None, [expression + "\n"], filename)
         made = make_function(
@@ -85,7 +89,7 @@ class CompiledCall:
             keep=[name for name, value in namespace.items() if stays_global(value)],
         )
         function = made.bind(namespace)
-        cell = Cell(source=expression, filename=filename, body_starts=1)
+        cell = Cell(expression, filename, execution_count, body_starts=1)
         settings = settings_of(options)
         self._compiled = Compiled(function, settings, cell=cell, progress=progress, watch=options.watch)
         self.part = CellPart(
@@ -100,8 +104,14 @@ class CompiledCall:
         )
 
     def __call__(self) -> Any:
-        with quiet_compile():
-            return self._compiled(*self.part.arguments)[0]
+        try:
+            with quiet_compile():
+                return self._compiled(*self.part.arguments)[0]
+        except (Unsupported, UserError) as error:
+            refused = error
+        if is_the_programs(refused):  # Python raises it
+            return self.part.bound(*self.part.arguments)[0]
+        raise refusal(*explained(refused), place_of(refused, "")) from None
 
     @property
     def compilation(self) -> Compilation:
@@ -115,6 +125,7 @@ class CellCompiler:
     """Compiles the parts of one cell. All of them share one recorder, and so one Compilation."""
 
     def __init__(self, options: CellOptions, cell: Cell, progress: Callable[[str], None]) -> None:
+        leave_limits_to_the_record()
         self.options = options
         self.cell = cell
         self.progress = progress
@@ -147,7 +158,8 @@ class CellCompiler:
         lines = line_fates(run, compilation, recorder.ran_eagerly)
         reasons = [line.reason for line in lines] if not self.options.disable else []
         said = jax_notes(reasons, jitted)
-        notes = (*said, *compilation.notes, *run.notes)
+        asked = ("--disable was given: nothing is compiled, nor timed",) if self.options.disable else ()
+        notes = (*asked, *said, *compilation.notes, *run.notes)
         if jitted is not None:
             lines = jitted.fates(lines)
         return dataclasses.replace(compilation, breaks=tuple(breaks), lines=lines, notes=notes)

@@ -10,13 +10,17 @@ from nbcompile.api import NO_OPERATIONS
 from nbcompile.compiler.capture.cell_to_function import TOP, CellStatement, head_end
 from nbcompile.compiler.capture.python_reasons import CALLS_BACKWARD, EAGER_BACKWARD
 from nbcompile.notebook.cell.cell_run import CellRun
+from nbcompile.notebook.cell.fullgraph import RAISES
 from nbcompile.record.compilation import Compilation, LineFate
 
+_TAKEN: dict[type[ast.stmt], str] = {
+    ast.For: "its steps are part of the graph",
+    ast.If: "the branch taken is part of the graph",
+    ast.With: "what is in it is part of the graph",
+}
+"""Of a compound statement that is compiled whole."""
 _GRAVITY = ("eager", "unrun", "compiled", "python")
 """What a line with several statements is said to be: the first of these."""
-
-_OF_THE_PROGRAM = ("RuntimeError when making fake tensor call", "Observed exception")
-"""What Dynamo says of an error that the program itself has, at whatever line."""
 
 
 def line_fates(run: CellRun, compilation: Compilation, eager: Mapping[str, str]) -> tuple[LineFate, ...]:
@@ -35,7 +39,13 @@ def line_fates(run: CellRun, compilation: Compilation, eager: Mapping[str, str])
 
 
 def _left(run: CellRun, backward: bool) -> Iterator[LineFate]:
+    entries = run.prepared.entries
+    whole = [range(m.id, m.inner + 1) for part in run.parts.values() for m in part.members]
     for left in run.prepared.python:
+        entry = entries.get(left.block)
+        if entry is not None and entry not in run.reached and not any(entry in each for each in whole):
+            yield LineFate(left.line, left.end_line or left.line, "unrun", "never reached")
+            continue
         quiet = left.quiet or (backward and left.reason == CALLS_BACKWARD)
         reason = left.reason if backward else left.reason.replace(CALLS_BACKWARD, EAGER_BACKWARD)
         yield LineFate(left.line, left.end_line or left.line, "python" if quiet else "eager", reason)
@@ -51,7 +61,7 @@ def _ended(run: CellRun, line: int, what: str, found: Mapping[int, LineFate]) ->
             continue  # --fullgraph says so itself
         if number == raised:
             yield dataclasses.replace(fate, fate="eager", reason=what)
-        elif number < raised and fate.reason.startswith(_OF_THE_PROGRAM):
+        elif number < raised and fate.reason.startswith(RAISES):
             told = f"was to be compiled with line {raised}, which {what}"
             yield dataclasses.replace(fate, reason=told)
         elif number > line and number in top and fate.fate != "compiled":
@@ -74,7 +84,7 @@ def _asked(run: CellRun, eager: Mapping[str, str]) -> Iterator[LineFate]:
         if number in compiled:
             reason = compiled[number]
             fate = "python" if reason == NO_OPERATIONS else "eager" if reason else "compiled"
-            yield _of(statement, fate, reason)
+            yield _of(statement, fate, reason or _TAKEN.get(type(statement.node), ""))
         elif number in run.left:
             yield _of(statement, "eager", run.left[number])
         elif run.disabled:

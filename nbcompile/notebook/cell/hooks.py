@@ -11,10 +11,15 @@ import ast
 import builtins
 import linecache
 import re
+import sys
 from collections.abc import Callable
+from typing import Any, Protocol
 
 from IPython.core.error import UsageError
 
+from nbcompile.compiler.capture.cell_to_function import SWITCHBOARD, PreparedCell
+from nbcompile.notebook.cell.planning import TWICE, twice_differentiated
+from nbcompile.notebook.cell.tracebacks import show_only_the_users
 from nbcompile.syntax import copied
 
 MARK = "__nbcompile_cell__"
@@ -114,3 +119,69 @@ def uninstall_mark() -> None:
     """Undo :func:`install_mark`."""
     if hasattr(builtins, MARK):
         delattr(builtins, MARK)
+
+
+class AskedRun(Protocol):
+    """A cell under way, as the switchboard asks it (:class:`nbcompile.notebook.cell.cell_run.CellRun`)."""
+
+    prepared: PreparedCell
+    compiler: Any
+    namespace: dict[str, Any]
+    filename: str
+    called: str
+    disabled: str
+
+    def ask(self, number: int) -> bool:
+        """Whether Python should run a statement."""
+        ...
+
+
+class Switchboard(dict[int, bool]):
+    """Statement number → should Python run it? Numbers that need thought are absent: their run is asked.
+
+    A dict, so that a statement known to be Python's costs one lookup in C. ``values`` holds the
+    displayed values that compiled parts computed.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.runs: dict[int, AskedRun] = {}
+        self.values: dict[int, Any] = {}  # type: ignore[assignment]  # a cell subscripts it
+        self.next_id = 0
+
+    def __missing__(self, number: int) -> bool:
+        __tracebackhide__ = True
+        run = self.runs.get(number)
+        if run is None:
+            return True
+        frame = sys._getframe(1)
+        if frame.f_locals is not frame.f_globals:
+            run.disabled = run.disabled or "it runs inside a function (a timing magic?)"
+        elif not run.filename:
+            run.filename, run.namespace = frame.f_code.co_filename, frame.f_globals
+            if run.compiler.functional and twice_differentiated(run.prepared.tree, run.namespace):
+                run.disabled = run.disabled or TWICE
+        try:
+            return run.ask(number)
+        except BaseException as error:
+            show_only_the_users(error, run.filename, run.called)
+            raise
+
+    def install(self) -> None:
+        """Make the switchboard reachable from any cell, also after ``%reset``."""
+        setattr(builtins, SWITCHBOARD, self)
+
+    def uninstall(self) -> None:
+        if getattr(builtins, SWITCHBOARD, None) is self:
+            delattr(builtins, SWITCHBOARD)
+
+    def open(self, run: AskedRun) -> None:
+        """Let ``run`` answer for its statements."""
+        self.runs |= dict.fromkeys(run.prepared.questions, run)
+
+    def close(self, run: AskedRun) -> None:
+        """Forget ``run``: its statements, if they run again (a late coroutine), are Python's."""
+        for number in run.prepared.questions:
+            self.runs.pop(number, None)
+            self.pop(number, None)
+            self.values.pop(number, None)

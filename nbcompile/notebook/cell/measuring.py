@@ -18,6 +18,7 @@ from nbcompile.bench.measure.compare import NO_GRADIENT, Audience, Measuring, co
 from nbcompile.bench.measure.contestant import Contestant, Kept
 from nbcompile.bench.measure.modes import mode_diff
 from nbcompile.bench.measure.roofline import measure_ceilings
+from nbcompile.compiler.capture.cell_to_function import is_shown
 from nbcompile.compiler.capture.listening import STOPPED
 from nbcompile.compiler.capture.python_reasons import CALLS_BACKWARD, EAGER_BACKWARD
 from nbcompile.errors import MeasureError, NbcompileError, in_one_line
@@ -118,7 +119,7 @@ def measure_cell(
             f"Not timed: {left} part{'s' * (left > 1)} of the cell, which may act outside this process."
         )
     return measure_parts(
-        parts, _with_notes(compilation, notes), options, watching, train=has_backward(run, options),
+        parts, with_notes(compilation, notes), options, watching, train=has_backward(run, options),
         what=part_name(compilation.timed_part), kept=kept, again=lambda error: why_not_again(parts, error),
     )  # fmt: skip
 
@@ -151,7 +152,7 @@ def measure_jitted_cell(
         accuracy=(*compilation.accuracy, *found.accuracy),
         ceilings=compilation.ceilings or (_ceilings(compilation) if found.measurements else ()),
     )
-    return _with_notes(timed, list(found.notes))
+    return with_notes(timed, list(found.notes))
 
 
 def _kernels_of(name: str, compilation: Compilation) -> list[Kernel]:
@@ -235,17 +236,34 @@ def measure_parts(
     fn, arguments = as_program(parts)
 
     def grown(make: Callable[[], Compilation], over: bool) -> None:
-        watching.grown(lambda: _joined(compilation, make(), options), over)
+        watching.grown(lambda: _joined(compilation, _in_names(make(), parts), options), over)
 
     try:
         audience = Audience(watching.progress, grown, {} if kept is None else kept)
         timed = _compare(fn, arguments, compilation, options, train, what, audience)
     except MeasureError as error:
-        return _with_notes(compilation, [str(error)])
+        return with_notes(compilation, [str(error)])
     except Exception as error:
         # It ran in the cell and fails here: the values have moved on since its first call.
-        return _with_notes(compilation, [f"Not timed: {again(in_one_line(error)).rstrip('.')}."])
-    return _joined(compilation, timed, options)
+        return with_notes(compilation, [f"Not timed: {again(in_one_line(error)).rstrip('.')}."])
+    return _joined(compilation, _in_names(timed, parts), options)
+
+
+def _in_names(timed: Compilation, parts: Sequence[Runnable]) -> Compilation:
+    """The record with each result called as the cell calls it: ``output[1]`` is a place in our function."""
+    names = [part.function.results if isinstance(part, CellPart) else () for part in parts]
+    known: dict[str, str] = {}
+    for place, results in enumerate(names):
+        before = "output" if len(names) == 1 and parts[0].grad_enabled else f"output[{place}]"
+        shown = {f"{before}[{at}]": name for at, name in enumerate(results)}
+        known |= {key: "the value shown" if is_shown(name) else name for key, name in shown.items()}
+
+    def named(output: str) -> str:
+        key = next((each for each in known if f"{output}[".startswith(f"{each}[")), "")
+        return known[key] + output[len(key) :] if key else output
+
+    found = tuple(dataclasses.replace(each, output=named(each.output)) for each in timed.accuracy)
+    return dataclasses.replace(timed, accuracy=found)
 
 
 def _compare(
@@ -310,7 +328,7 @@ def modes_of_parts(
     parts: Sequence[Runnable], options: CellOptions, progress: Callable[[str], None], *, train: bool
 ) -> ModeDiff:
     """What ran, as one program, in the cell's mode and in those of ``--mode-diff``."""
-    return mode_diff(
+    found = mode_diff(
         *as_program(parts),
         (options.mode, *options.mode_diff),
         backend=options.backend,
@@ -321,6 +339,12 @@ def modes_of_parts(
         budget=options.bench_seconds,
         progress=progress,
     )
+    return dataclasses.replace(found, function=_called(parts))
+
+
+def _called(parts: Sequence[Runnable]) -> str:
+    """What users call this program: our functions have names of ours."""
+    return "The cell" if all(isinstance(part, CellPart) and part.members for part in parts) else "The call"
 
 
 def modes_of_cell(
@@ -338,7 +362,7 @@ def modes_of_cell(
         told = str(error)
     except Exception as error:
         told = why_not_again(parts, in_one_line(error))
-    return _with_notes(compilation, [f"Modes are not compared: {told.rstrip('.')}."]), None
+    return with_notes(compilation, [f"Modes are not compared: {told.rstrip('.')}."]), None
 
 
 def has_backward(run: CellRun, options: CellOptions) -> bool:
@@ -416,5 +440,6 @@ def _ceilings(compilation: Compilation) -> tuple[Ceilings, ...]:
         return ()
 
 
-def _with_notes(compilation: Compilation, notes: list[str]) -> Compilation:
+def with_notes(compilation: Compilation, notes: list[str]) -> Compilation:
+    """A record that says these too."""
     return dataclasses.replace(compilation, notes=(*compilation.notes, *notes)) if notes else compilation

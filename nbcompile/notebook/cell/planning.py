@@ -14,10 +14,11 @@ from typing import Any
 import torch
 
 from nbcompile.bench.measure.code_objects import codes
-from nbcompile.compiler.capture.cell_to_function import CellStatement, names_read, names_stored
+from nbcompile.compiler.capture.cell_to_function import CellStatement
 from nbcompile.compiler.capture.python_reasons import is_step
 from nbcompile.notebook.cell.inner_compiles import is_compiled, own_compile
 from nbcompile.record.compilation import OWN_COMPILE
+from nbcompile.syntax import names_read, names_stored
 
 Namespace = Mapping[str, Any]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 import warnings
 from collections.abc import Iterator
@@ -12,7 +13,8 @@ import torch
 import torch._dynamo
 import torch.compiler.config
 
-from nbcompile.compiler.capture.torch_log import unprinted
+from nbcompile.compiler.capture.listening import active_session
+from nbcompile.compiler.capture.torch_log import unprinted, was_asked_for
 
 # A frame that fails to compile runs eagerly, and numpy stays numpy, with its own random numbers.
 DYNAMO: AbstractContextManager[Any] = torch._dynamo.config.patch(suppress_errors=True, trace_numpy=False)
@@ -49,6 +51,26 @@ def changing(numbers: tuple[str, ...]) -> AbstractContextManager[Any]:
         dynamic_sources=",".join(f"L[{name!r}]" for name in numbers)
     )
     return patched
+
+
+class _Told(logging.Filter):
+    """Drops torch's warning, ten lines at each call, that a recompile limit is reached: where a cell runs its
+    record says so."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        session = active_session()
+        limit = record.getMessage().startswith("torch._dynamo hit config.")
+        told = limit and session is not None and bool(session.cell_file)
+        return not told or was_asked_for(record)
+
+
+_TOLD = _Told()
+
+
+def leave_limits_to_the_record() -> None:
+    """From now on torch's log does not repeat what the record of a cell says. A part that is called again
+    may compile too, and nothing is to be done around each of its calls."""
+    logging.getLogger("torch._dynamo.convert_frame").addFilter(_TOLD)  # once, however often
 
 
 @contextmanager

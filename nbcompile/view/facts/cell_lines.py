@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from nbcompile.record.compilation import Compilation, Span
+from nbcompile.record.compilation import Compilation, Graph, Kernel, LineFate, Span
 from nbcompile.record.provenance import Links
-from nbcompile.view.facts.facts import Call, Fate, line_shares, short_op, stage_graphs, working
+from nbcompile.view.facts.facts import Call, Fate, lines_of, short_op, stage_graphs, working
 from nbcompile.view.facts.outside import line_why
 
 FATE_WORD = {
@@ -59,7 +60,7 @@ def cell_lines(compilation: Compilation, calls: tuple[Call, ...], links: Links) 
     shares = line_shares(compilation, calls, links)
     broken = {line for item in compilation.breaks for line in _innermost(item.spans)}
     statements = {fate.line: fate for fate in compilation.lines}
-    captured = _captured(compilation) if not calls else {}
+    captured = _captured(compilation, calls)
     out = []
     for number, text in enumerate(compilation.cell.source.split("\n", MAX_CELL)[:MAX_CELL], start=1):
         here = by_line.get(number, [])
@@ -78,7 +79,11 @@ def cell_lines(compilation: Compilation, calls: tuple[Call, ...], links: Links) 
         if number in statements and fate in (None, "captured"):
             told = statements[number]
             fate = fate if fate and told.fate == "compiled" else told.fate
-            why = told.reason or ("nothing of it is computed" if fate == "compiled" else "")
+            why = told.reason
+            if fate == "compiled":
+                below = _below(told, by_line)
+                why = why or (f"computed at {below[0]}" if below else "nothing of it is computed")
+                fate = below[1] if below else fate
         why = line_why(compilation, number, why)
         out.append(CellLine(number, text, fate, chips, min(1.0, shares.get(number, 0.0)), why))
     while out and not out[-1].text.strip():
@@ -94,10 +99,54 @@ def _chips(calls: list[Call]) -> tuple[Chip, ...]:
     return tuple(Chip(label, fate, count) for (label, fate), count in counts.items())
 
 
-def _captured(compilation: Compilation) -> dict[int, tuple[Chip, ...]]:
-    """Lines and their ops, for backends whose record ends at the captured graph."""
+def _below(statement: LineFate, by_line: Mapping[int, list[Call]]) -> tuple[str, Fate] | None:
+    """Where the rest of a statement over several lines is computed, and how; None where it is nowhere."""
+    lines = [line for line in range(statement.line + 1, statement.end_line + 1) if line in by_line]
+    if not lines:
+        return None
+    fate = max((call for line in lines for call in by_line[line]), key=lambda call: call.bytes).fate
+    return (f"line {lines[0]}" if len(lines) == 1 else f"lines {lines[0]} to {lines[-1]}"), fate
+
+
+def line_shares(compilation: Compilation, calls: tuple[Call, ...], links: Links) -> dict[int, float]:
+    """Each cell line's part (0 to 1) of what :func:`nbcompile.view.facts.facts.share_of` says. A kernel's is
+    divided among its loops by what each would read and write by itself, and a loop's evenly among the lines
+    it came from."""
+    moved: dict[str, float] = {}
+    for graph in stage_graphs(compilation, "loops"):
+        moved |= _moved(graph)
+    held = {kernel.id: kernel for kernel in compilation.kernels}
+    out: dict[int, float] = {}
+    for call in calls:
+        parts = _loop_parts(held.get(call.id), moved)
+        placed = [(weight, lines_of(links, loop)) for loop, weight in parts] or [(1.0, call.lines)]
+        total = sum(weight for weight, lines in placed if lines) or 1.0
+        for weight, lines in placed:
+            for line in lines:
+                out[line] = out.get(line, 0.0) + call.share * weight / total / len(lines)
+    return out
+
+
+def _moved(graph: Graph) -> dict[str, float]:
+    sizes = {node.id: max(0, node.bytes) for node in graph.nodes}
+    read = {node.id: sum(sizes.get(each, 0) for each in set(node.inputs)) for node in graph.nodes}
+    return {id: float(size + read[id]) for id, size in sizes.items()}
+
+
+def _loop_parts(kernel: Kernel | None, moved: Mapping[str, float]) -> list[tuple[str, float]]:
+    return [(id, max(1.0, moved[id])) for id in kernel.loops if id in moved] if kernel else []
+
+
+def _captured(compilation: Compilation, calls: tuple[Call, ...]) -> dict[int, tuple[Chip, ...]]:
+    """Lines and their ops, of graphs whose record ends there or whose calls tell no lines: a compiler of
+    others' that takes a graph as one."""
+    told = {call.graph.partition(".")[0] for call in calls if call.lines}
+    called = {call.graph.partition(".")[0] for call in calls} or None
     ops: dict[int, dict[str, int]] = {}
     for graph in stage_graphs(compilation, "fx"):
+        name = graph.id.partition(".")[0]
+        if name in told or (called is not None and name not in called):
+            continue
         for node in working(graph):
             for line in _lines(node.spans):
                 named = ops.setdefault(line, {})

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from nbcompile.record.advice.coach import OF_SIZES, Mend, Price
 from nbcompile.record.compilation import Compilation, GraphBreak, Recompile
 from nbcompile.units import seconds_text, speed_text, wrap
+from nbcompile.view.facts.cell_lines import break_line
 
 _WIDTH = 90
 _LOOP = 2
@@ -22,7 +23,9 @@ _CURES = (
     (r"dtype|device|stride", "tensors of different type, device or strides come in: convert before the call"),
     (r"self|_modules|\.__dict__", "a module's attribute counts: count outside of forward(), or set "
      "torch._dynamo.config.allow_unspec_int_on_nn_module = True"),
-    (r"==|EQUALS|\bis\b", "a Python value changes: hand it in as a tensor, torch.tensor(value)"),
+    (r"== ['\"]", "a text changes: look up what it names before the call, and hand that in"),
+    (r"==|EQUALS|\bis\b", "a Python value changes: a number to compute with can be a tensor, "
+     "torch.tensor(value); what it selects (as a key) can be looked up before"),
 )  # fmt: skip
 
 
@@ -84,6 +87,13 @@ def _mended(mend: Mend | None) -> Iterator[str]:
     yield from (f"      {line}" for line in mend.diff.split("\n")[2:] if line)
 
 
+def _called(again: Recompile) -> str:
+    """What users call what was compiled again: a part of a cell, or a call, is a function of ours."""
+    if re.fullmatch(r"cell_\d+_\d+", again.function):
+        return break_line(again.spans) or "the cell"
+    return "the call" if again.function == "compiled_call" else again.function or "a function"
+
+
 def loop_of_recompiles(compilation: Compilation) -> list[str]:
     """A sentence for each function that was compiled again and again, with what ends it."""
     counts = Counter(each.function for each in compilation.recompiles)
@@ -91,8 +101,9 @@ def loop_of_recompiles(compilation: Compilation) -> list[str]:
     for function, count in counts.items():
         if count < _LOOP:
             continue
-        reason = [each.reason for each in compilation.recompiles if each.function == function][-1]
+        last = [each for each in compilation.recompiles if each.function == function][-1]
+        reason, called = last.reason, _called(last)
         cure = next((cure for pattern, cure in _CURES if re.search(pattern, reason)), "")
-        told.append(f"{function or 'a function'} was compiled again {count} times: {reason}"
+        told.append(f"{called} was compiled again {count} times: {reason}"
                     + (f". Cure: {cure}" if cure else ""))  # fmt: skip
     return told

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from nbcompile.errors import OptionError
-from nbcompile.record.compilation import OWN_COMPILE, Accuracy, Compilation, Graph, Kernel, Measurement, Node
+from nbcompile.record.compilation import OWN_COMPILE, Accuracy, Compilation, Graph, Measurement, Node
 from nbcompile.record.measured import LEAST_TOLD, Difference, difference
 from nbcompile.record.provenance import Links
 from nbcompile.record.roofline import main_ceilings, points
@@ -38,6 +38,8 @@ ShareOf = Literal["time", "bytes"]
 
 PLAIN = ("input", "constant", "output", "view")
 """Node kinds that do no work of their own."""
+_PLAIN_NAMES = {"_local_scalar_dense": "item", "_assert_scalar": "check of a size"}
+"""What users call these."""
 
 
 @dataclass(frozen=True)
@@ -122,7 +124,7 @@ def short_op(op: str) -> str:
     # namespace.op or namespace.op.overload for dispatcher ops, else a Python path.
     known = parts[0] in ("aten", "prims", "prim", "quantized", "torchvision") and len(parts) > 1
     last = parts[1] if known else parts[-1]
-    return clip(last.lstrip("_") or name or "?", 28)
+    return clip(_PLAIN_NAMES.get(last, last.lstrip("_")) or name or "?", 28)
 
 
 def short_id(compilation: Compilation, id: str) -> str:
@@ -216,28 +218,6 @@ def fates_of(calls: tuple[Call, ...], links: Links) -> dict[str, Fate]:
     return fates
 
 
-def line_shares(compilation: Compilation, calls: tuple[Call, ...], links: Links) -> dict[int, float]:
-    """Each cell line's part (0 to 1) of what :func:`share_of` says. A kernel's is divided among its loops
-    by the size of their results, and a loop's evenly among the lines it came from."""
-    loops = {node.id: node for graph in stage_graphs(compilation, "loops") for node in graph.nodes}
-    held = {kernel.id: kernel for kernel in compilation.kernels}
-    out: dict[int, float] = {}
-    for call in calls:
-        parts = _loop_parts(held.get(call.id), loops)
-        placed = [(weight, lines_of(links, loop)) for loop, weight in parts] or [(1.0, call.lines)]
-        total = sum(weight for weight, lines in placed if lines) or 1.0
-        for weight, lines in placed:
-            for line in lines:
-                out[line] = out.get(line, 0.0) + call.share * weight / total / len(lines)
-    return out
-
-
-def _loop_parts(kernel: Kernel | None, loops: Mapping[str, Node]) -> list[tuple[str, float]]:
-    if kernel is None:
-        return []
-    return [(id, float(max(1, loops[id].bytes))) for id in kernel.loops if id in loops]
-
-
 def contestant(compilation: Compilation) -> str:
     """The name under which this record's own backend was measured."""
     return compilation.backend or "nbcompile"
@@ -261,6 +241,8 @@ def ran_eager(reason: str) -> str:
     """That something ran eager and why; a reason may say the first already, or who else compiled it."""
     if OWN_COMPILE in reason:
         return f"left as it is: {reason}"
+    if "--fullgraph" in reason:
+        return reason
     return f"ran eager: {reason.removeprefix('ran eager: ')}"
 
 
@@ -273,7 +255,8 @@ def verdict(compilation: Compilation, pending: Pending | None = None) -> Verdict
         text = clip(ran_eager(ours.reason or "no reason was recorded"), 171)
         return Verdict(text, "none" if OWN_COMPILE in ours.reason else "bad")
     if bad:
-        where = clip(bad[0].output, 40)
+        names = list(dict.fromkeys(entry.output for entry in bad))
+        where = clip(" and ".join(names[:2]) + (f" and {len(names) - 2} more" if names[2:] else ""), 60)
         how = "in Triton's interpreter, " if compilation.execution == "interpreted" else ""
         return Verdict(f"{how}differs from eager in {where}", "bad", clip(bad[0].reason, 160))
     if not compilation.kernels and not compilation.graphs:

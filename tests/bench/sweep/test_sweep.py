@@ -298,9 +298,9 @@ def test_html_escapes_and_plot_filters() -> None:
     assert "&lt;script&gt;" in html and "<script" not in html and "a note &amp; more" in html
     assert "<style" not in html and "class=" not in html and html.count("<tr") == 9
     bundle = found._repr_mimebundle_()
-    assert bundle["text/html"] == html and bundle["text/plain"].startswith(
-        "<Sweep of 8 points: 4 ok, 4 failed>"
-    )
+    text = bundle["text/plain"]
+    assert bundle["text/html"] == html and text.startswith("<Sweep of 8 points: 4 ok, 4 failed>")
+    assert text.count("50 µs") == 4 and text.count("failed: <script>") == 4 and "a note & more" in text
     figure = found.plot()
     assert len(figure.data) == 4 and list(figure.data[0].x) == [1]
     labels = [button.label for button in figure.layout.updatemenus[0].buttons]
@@ -310,3 +310,18 @@ def test_html_escapes_and_plot_filters() -> None:
     assert len(panels.data) == 4 and {trace.xaxis for trace in panels.data} == {"x", "x2"}
     with pytest.raises(MeasureError, match="'C' cannot be drawn"):
         found.plot(x="C")
+
+
+def test_a_terminal_has_the_table_and_says_what_was_skipped() -> None:
+    points = {
+        Point((("backend", name), ("mode", mode))): made
+        for name, mode, made in (
+            ("eager", "default", outcome(20e-6)),
+            ("nbcompile", "default", outcome(40e-6)),
+            ("eager", "max-autotune", Outcome("skipped", "eager has no modes")),
+        )
+    }
+    grid = Grid.parse({"backend": ["eager", "nbcompile"], "mode": ["default", "max-autotune"]})
+    text = repr(Sweep(grid, points, {point: str(point) for point in points}))
+    assert "20 µs" in text and "40 µs" in text
+    assert "Not run: eager max-autotune (eager has no modes)" in " ".join(text.split())

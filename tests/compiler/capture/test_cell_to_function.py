@@ -12,11 +12,10 @@ from nbcompile.compiler.capture.cell_to_function import (
     CellFunction,
     CellStatement,
     make_function,
-    names_read,
-    names_stored,
     prepare,
 )
 from nbcompile.compiler.capture.python_reasons import python_reason
+from nbcompile.syntax import names_read, names_stored
 
 
 def statements(source: str) -> list[CellStatement]:
@@ -184,3 +183,23 @@ def test_names() -> None:
 
 def test_the_function_is_a_plain_function() -> None:
     assert isinstance(function("y = x + 1", "x").bind({}), types.FunctionType)
+
+
+def test_handing_out_tensors_changes_no_settings() -> None:
+    reason = python_reason(ast.parse("kept = {k: v.clone() for k, v in m.state_dict().items()}").body[0])
+    assert reason == ".state_dict() hands out a module's tensors, from Python"
+
+
+def test_a_statement_that_may_part_two_graphs_asks_where_that_is_an_error() -> None:
+    source = "y = x + 1\nn = 3\nprint(y)\nz = y * 2"
+    prepared = prepare(ast.parse(source), gated=True)
+    assert [(left.line, left.reason) for left, _ in prepared.gates.values()] == [(3, "print runs in Python")]
+    assert set(prepared.questions) == set(prepared.runs) | set(prepared.gates)
+    assert not prepare(ast.parse(source)).gates
+
+
+def test_a_block_asks_once_where_its_first_statement_does_not() -> None:
+    prepared = prepare(ast.parse("try:\n    y = x + 1\nexcept ValueError:\n    n = 1\nelse:\n    n = 2"))
+    text = ast.unparse(prepared.tree)
+    assert len(prepared.entries) == 3 and text.count("pass") == 2
+    assert set(prepared.entries.values()) <= set(range(prepared.last_id + 1))

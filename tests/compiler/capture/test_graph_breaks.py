@@ -197,3 +197,23 @@ def test_logging_is_left_as_it_was() -> None:
     compiled(PrintModule())(torch.ones(2))
     after = [(logging.getLogger(n).level, logging.getLogger(n).handlers[:]) for n in _BREAK_LOGGERS]
     assert before == after
+
+
+@pytest.mark.parametrize(
+    "explanation, reason",
+    [
+        ("Missing `as_proxy()` implementation for some arg/kwarg.", "an object that no graph can hold"),
+        (
+            "Dynamo developers have intentionally marked that the function `E.module` in file `/a.b/c.py` "
+            "should not be traced.",
+            "E.module is not to be traced",
+        ),
+        ("Dynamo does not know how to iterate over `UserDefinedObjectVariable(g)`", "is iterated over"),
+        ("Tracing numpy.* functions as methods is not supported.", "a method of a NumPy array"),
+        ("setattr() is not supported on type type", "is set"),
+        ("<class 'RuntimeError'> has a C/C++ based str method", "text is made of"),
+    ],
+)
+def test_reasons_are_in_our_words_and_whole(explanation: str, reason: str) -> None:
+    told, hint = explain("x", f"x\n  Explanation: {explanation}\n\n  Developer debug context: none")
+    assert reason in told and hint and "register_fake" not in hint

@@ -1,4 +1,4 @@
-"""A sweep in a notebook's output: the sentence, the notes and the table, legible in any theme, no script."""
+"""A sweep in a notebook's output and in a terminal: the sentence, the notes and the table."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from nbcompile.units import bytes_text, clip, error_text, ratio_text, seconds_te
 from nbcompile.view.reports import report
 from nbcompile.view.reports.report import Section, Styled, Value
 
-_MOST_ROWS = 200
+_MOST_ROWS, _MOST_LINES = 200, 40
 _SHOWN = {
     "steady": "steady",
     "speedup": "× eager",
@@ -35,33 +35,50 @@ _SHOWN = {
 def to_html(axes: Sequence[str], outcomes: Mapping[Point, Outcome], advice: str, notes: Sequence[str]) -> str:
     """An HTML fragment with inline styles only. Of a long sweep the first 200 rows; ``axes`` are the keys of
     its grid."""
+    about = f"{_about(outcomes)}. Steady times are medians of one call."
+    return report.to_html(advice, [_section(axes, outcomes, _MOST_ROWS)], (about, *notes))
+
+
+def to_text(axes: Sequence[str], outcomes: Mapping[Point, Outcome], advice: str, notes: Sequence[str]) -> str:
+    """The same for a terminal, with fewer rows."""
+    table = report.to_text(f"<Sweep of {_about(outcomes)}>", [_section(axes, outcomes, _MOST_LINES)])
+    return "\n".join((table.rstrip("\n"), "", advice, *notes))
+
+
+def _about(outcomes: Mapping[Point, Outcome]) -> str:
+    counts = Counter(outcome.status for outcome in outcomes.values())
+    told = ", ".join(f"{count} {status}" for status, count in counts.items())
+    return f"{len(outcomes)} points: {told}"
+
+
+def _section(axes: Sequence[str], outcomes: Mapping[Point, Outcome], most: int) -> Section:
     made = rows(outcomes)
     shown = [name for name in _SHOWN if any(row[name] not in (None, 0) for row in made)]
     fastest = _fastest(outcomes, made)
     numbered = [item for item in enumerate(zip(outcomes, made, strict=True)) if _has_row(item[1][1])]
     table: list[tuple[Value, ...]] = []
     ruled, last = set(), None
-    for number, (point, row) in numbered[:_MOST_ROWS]:
+    for number, (point, row) in numbered[:most]:
         if point.setting != last:
             ruled.add(len(table))
         last = point.setting
         keys = (clip(str(row[key]), 40) for key in axes)
         table.append((*keys, *(_figure(name, row[name], number in fastest) for name in shown), _status(row)))
-    more = len(numbered) - _MOST_ROWS
+    more = len(numbered) - most
     lines = [f"{more:,} more rows: see .table()"] if more > 0 else []
-    left = dict.fromkeys(row["reason"] for row in made if not _has_row(row))
-    lines += ["Not run: " + clip("; ".join(left), 600)] if left else []
-    section = Section(
+    left: dict[str, list[str]] = {}
+    for point, row in zip(outcomes, made, strict=True):
+        if not _has_row(row):
+            left.setdefault(row["reason"], []).append(str(point))
+    told = [f"{', '.join(each[:3])}{' …' if each[3:] else ''} ({reason})" for reason, each in left.items()]
+    lines += ["Not run: " + clip("; ".join(told), 600)] if told else []
+    return Section(
         heads=(*axes, *(_SHOWN[name] for name in shown), ""),
         rows=tuple(table),
         lines=tuple(Styled(line, "dim") for line in lines),
         right=range(len(axes), len(axes) + len(shown)),
         ruled=ruled,
     )
-    counts = Counter(outcome.status for outcome in outcomes.values())
-    told = ", ".join(f"{count} {status}" for status, count in counts.items())
-    about = f"{len(outcomes)} points: {told}. Steady times are medians of one call."
-    return report.to_html(advice, [section], (about, *notes))
 
 
 def _status(row: dict[str, Any]) -> Styled:
