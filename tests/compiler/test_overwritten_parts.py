@@ -3,6 +3,7 @@ not. The values, and what shares memory with what, are eager's, and only the par
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -321,6 +322,25 @@ def test_no_kernel_copies_the_input(program: Callable[..., Any]) -> None:
     run(*PROGRAMS[program]())
     assert not [each for each in run.compilation.decisions if "overwritten" in each.reason]
     assert all("copy" not in each.name for each in run.compilation.kernels)
+
+
+def test_many_parts_one_after_the_other_compile_in_time() -> None:
+    """Each of 24 rows is made of the one before it: with what each guard says kept along all ways that lead
+    to a read, there are as many ways as the rows have subsets (38 s for twelve)."""
+
+    def function(x: Tensor) -> Tensor:
+        for row in range(24):
+            x[row] += 1
+            x[row + 1] += x[row]
+        return x.sum()
+
+    torch._dynamo.reset()
+    run = nbcompile.compile(function, options={"cache": False})
+    one, other = (torch.arange(200.0).view(25, 8) for _ in range(2))
+    begun = time.perf_counter()
+    found = run(one)
+    assert time.perf_counter() - begun < 60
+    torch.testing.assert_close((found, one), (function(other), other))
 
 
 @pytest.mark.parametrize("program", [added_at_indices, set_at_indices], ids=lambda f: f.__name__)

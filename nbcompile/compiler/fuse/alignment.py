@@ -58,10 +58,16 @@ def places_read(
     while pending:
         loop, binding, around = pending.pop()
         for load, own in _reads_with_pins(loop) if written else ((load, ()) for load in loop.reads()):
-            places = place_of(load, binding)
-            pins = (*around, *((substitute(item, binding), substitute(low, binding)) for item, low in own))
+            here = [(substitute(item, binding), substitute(low, binding)) for item, low in own]
+            apart = [(item - low).constant for item, low in here]
+            if any(apart):
+                continue  # no point is within that guard
+            pins = tuple(pin for pin, always in zip(here, apart, strict=True) if always is None) or around
+            places = by_pins(place_of(load, binding), written, pins)
+            if places == written:
+                pins = ()  # each guard above in turn would be a way of its own to the same place
             if load.buffer == name:
-                found[by_pins(places, written, pins)] = None
+                found[places] = None
             maker = makers.get(load.buffer)
             if maker is not None and maker.kind == "pointwise" and (maker.id, places, pins) not in seen:
                 seen.add((maker.id, places, pins))
@@ -82,7 +88,7 @@ def _reads_with_pins(loop: Loop) -> Iterator[tuple[Load, Pins]]:
             within.add(expr)
             yield expr, pins
         if isinstance(expr, Guarded):
-            pending += [(expr.inside, (*pins, *pins_of(expr.bounds))), (expr.outside, pins)]
+            pending += [(expr.inside, pins_of(expr.bounds) or pins), (expr.outside, pins)]
         else:
             pending += [(child, pins) for child in expr.children()]
     yield from ((load, ()) for load in loop.reads() if load not in within)

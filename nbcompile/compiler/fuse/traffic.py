@@ -74,7 +74,8 @@ def _reached(group: Group) -> Iterator[tuple[Load, tuple[IndexExpr, ...], Bounds
         old = group.in_place.get(loop.name, "")
         for load, own in _loads(loop, old):
             places = place_of(load, binding)
-            bounds = (*around, *(_within(bound, binding) for bound in own))
+            # the innermost guard's: with all around it, a chain of parts has as many ways as it has subsets
+            bounds = tuple(_within(bound, binding) for bound in own) or around
             maker = makers.get(load.buffer)
             if maker is None:
                 yield load, places, bounds
@@ -103,7 +104,7 @@ def _loads(loop: Loop, overwritten: str) -> Iterator[tuple[Load, Bounds]]:
             if bounds or expr.buffer != overwritten or expr.index != where or expr is loop.body:
                 yield expr, bounds
         elif isinstance(expr, Guarded):
-            pending += [(expr.inside, (*bounds, *expr.bounds)), (expr.outside, bounds)]
+            pending += [(expr.inside, expr.bounds), (expr.outside, bounds)]
         else:
             pending += [(child, bounds) for child in expr.children()]
     targets = {load for place in loop.target or () for load in _inside(place)}

@@ -249,7 +249,7 @@ class Resolver:
             if (holds := decide(bounds, {})) is not None:
                 return self.value(expr.inside if holds else expr.outside, binding)
             around, more = self.pins, pins_of(bounds) if self.overwritten else ()
-            self.pins = (*around, *more)
+            self.pins = more or around
             inside, self.pins = self.value(expr.inside, binding), around
             outside = self.value(expr.outside, binding)
             if inside.number == outside.number:  # what is overwritten by itself
@@ -304,7 +304,7 @@ class Resolver:
             return self._result(maker, load.buffer) if known is None else known
         if maker is not None and maker.kind != "scatter":
             number = [out.name for out in maker.outputs].index(load.buffer)
-            return self._made(maker, places, number)
+            return self._made_as_written(maker, places, number)
         buffer = self.buffers[load.buffer]
         if self.pins and load.buffer in self.overwritten:
             places = by_pins(places, self.overwritten[load.buffer], self.pins)
@@ -312,6 +312,18 @@ class Resolver:
         found = self._new("load", compute_dtype(load.dtype), buffer=load.buffer, place=offset, index=each)
         self.ways.setdefault(found.number, {})[each] = None
         return found
+
+    def _made_as_written(self, maker: Loop, places: tuple[IndexExpr, ...], output: int) -> Value:
+        """The value of a pointwise loop, where a guard makes its place one that is overwritten, seen so: with
+        each of the guards above in turn, a chain of parts would be made in as many ways as it has subsets."""
+        around = self.pins
+        for written in self.overwritten.values() if around else ():
+            if by_pins(places, written, around) == written:
+                places, self.pins = written, ()
+                break
+        made = self._made(maker, places, output)
+        self.pins = around
+        return made
 
     def _result(self, loop: Loop, output: str) -> Value:
         """What a reduction like that of ``loop`` finds: ``any`` of uint8 is a truth until it is stored."""
