@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import gc
 import importlib
+import itertools
 import os
 import re
 import time
@@ -111,6 +112,8 @@ def check(program: Program, target: Target) -> Verdict:
         without_us = 0 < verdict.graphs <= len(verdict.eager)
         untraced = any(reason.startswith(UNTRACED) for reason in verdict.eager)  # they leave modes on
         apart = {item.identity for item in found if without_us or (untraced and item.kind == "inference")}
+        names = recorder.ran_eagerly if recorder else ()
+        left = {int(name[1:].removesuffix(".fw")) for name in names if re.fullmatch(r"g\d+(\.fw)?", name)}
         if program.meets:  # there AOTAutograd's numbers are wrong, and ours are not to be
             raised = raised_by_torch(program, runner, expected, references)
             plain = replace(program, meets=())
@@ -118,9 +121,9 @@ def check(program: Program, target: Target) -> Verdict:
             if target.device == "cpu" or not raises_on_the_cpu(plain):
                 runner = Runner(plain, target.device)
                 expected = [runner.run(call) for call in range(len(plain.sizes))]
-                also |= torchs_own(found, plain, runner, expected, References(plain, runner), apart)
+                also |= torchs_own(found, plain, runner, expected, References(plain, runner), apart, left)
         else:
-            also = torchs_own(found, program, runner, expected, references, apart)
+            also = torchs_own(found, program, runner, expected, references, apart, left)
         if target.device == "cuda" and not references.random:
             also |= as_on_the_cpu(found, program, got)
         verdict.torch = [item for item in found if item.identity in also]
@@ -133,12 +136,13 @@ def check(program: Program, target: Target) -> Verdict:
 
 def torchs_own(
     found: Sequence[Difference], program: Program, runner: Runner, expected: Sequence[Outcome],
-    references: References, without_us: Collection[tuple[str, str]] = (),
+    references: References, without_us: Collection[tuple[str, str]] = (), left: Collection[int] = (),
 ) -> set[tuple[str, str]]:  # fmt: skip
     """Which differences torch has without us: through Dynamo alone (a device region is lost at a graph break
     within it), through AOTAutograd, through its own decompositions and partitioner, or in the strides that
     fake tensors say a result has (or Inductor's has), or what ``as_strided`` reads.
     ``without_us``: differences that our code has no part in: where torch fails altogether, they are its own.
+    ``left``: which graphs ran eagerly in ours; beside one that torch cannot compile, another has its faults.
     """
     contestants: list[Backend] = [
         "eager",
@@ -149,6 +153,8 @@ def torchs_own(
         aot_from_inputs,
         aot_of_dropouts,
     ]
+    if left:
+        contestants += [aot_but_of(left, aot_eager()), aot_but_of(left, aot_rewritten)]
     also: set[tuple[str, str]] = set()
     for backend in contestants:
         # with donated buffers a second backward of theirs raises, and shows nothing
@@ -250,6 +256,16 @@ def aot_or_eager(graph: Any, inputs: Any) -> Any:
         return aot_eager()(graph, inputs)  # type: ignore[operator]
     except Exception:
         return graph.forward
+
+
+def aot_but_of(left: Collection[int], compiler: Backend) -> Backend:
+    """``compiler``, but that the graphs of these numbers, in the order of their capture, run in eager."""
+    numbers = itertools.count()
+
+    def backend(graph: Any, inputs: Any) -> Any:
+        return graph.forward if next(numbers) in left else compiler(graph, inputs)  # type: ignore[operator]
+
+    return backend
 
 
 def aot_eager() -> Backend:

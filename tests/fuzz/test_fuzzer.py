@@ -324,6 +324,25 @@ def test_what_dynamo_alone_does_otherwise_is_torchs(monkeypatch: pytest.MonkeyPa
     assert torchs_own(found, program, runner, [expected], references) >= {found[0].identity}
 
 
+def test_aot_eager_stands_in_for_the_graphs_that_we_compiled_alone() -> None:
+    """A gradient of zeros where eager has none is AOTAutograd's, also beside a graph that it cannot trace."""
+
+    def program(x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        used, unused = x.sin(), (x * w).sum()
+        torch._dynamo.graph_break()
+        return used, unused.detach().cos()
+
+    given = []
+    for left in ((), (0, 1)):
+        torch._dynamo.reset()
+        x, w = (torch.ones(3, requires_grad=True) for _ in range(2))
+        made = torch.compile(program, backend=check_module.aot_but_of(left, check_module.aot_eager()))(x, w)
+        made[0].sum().backward()
+        given.append(w.grad)
+    assert given[0] is not None
+    assert given[1] is None
+
+
 def test_results_are_compared_where_backward_fails() -> None:
     """Else what torch has as well, and raises besides, would be taken for ours."""
     state = torch.get_rng_state()
