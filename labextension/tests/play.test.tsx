@@ -76,12 +76,20 @@ test('an answer for a record that has been replaced meanwhile is not shown', asy
   expect(now().play.past.value).toEqual([]);
 });
 
-test('a difference is put in words with its spread', () => {
-  const slow = { p10: 0.9, median: 1, p90: 1.1 };
-  expect(compared(slow, { p10: 0.4, median: 0.5, p90: 0.6 })).toEqual({ text: '2.0× faster', tone: 'good' });
-  expect(compared(slow, { p10: 0.85, median: 0.95, p90: 1 }).text).toBe('1.05× faster, spreads overlap');
-  expect(compared({ p10: 0.4, median: 0.5, p90: 0.6 }, slow)).toEqual({ text: '2.0× slower', tone: 'bad' });
-  expect(compared(slow, slow).tone).toBe('even');
-  expect(spreadOf([3, 1, 2])).toEqual({ p10: 1.2, median: 2, p90: 2.8 });
+test('a difference is put in words, and is one where the medians are known well enough', () => {
+  const known = (median: number, low: number | null, high: number | null) => ({ p10: median / 2, median, p90: median * 2, low, high });
+  const slow = known(1, 0.97, 1.03);
+  expect(compared(slow, known(0.5, 0.48, 0.52))).toEqual({ text: '2.0× faster', tone: 'good' });
+  expect(compared(known(0.5, 0.48, 0.52), slow)).toEqual({ text: '2.0× slower', tone: 'bad' });
+  expect(compared(slow, known(0.95, 0.9, 0.98))).toEqual({ text: '1.05× faster, no clear difference', tone: 'even' });
+  expect(compared(slow, known(0.5, null, null)).tone).toBe('even');
+  expect(compared(slow, known(0.98, 0.979, 0.981))).toEqual({ text: 'as fast', tone: 'even' });
+});
+
+test('the interval of a median is that of the record', () => {
+  expect(spreadOf([3, 1, 2])).toEqual({ p10: 1.2, median: 2, p90: 2.8, low: null, high: null });
   expect(spreadOf([])).toBeNull();
+  const samples = Array.from({ length: 100 }, (_, place) => place);
+  expect(spreadOf(samples)).toMatchObject({ low: 37, high: 63 }); // Measurement.median_interval of these
+  expect(spreadOf(samples.slice(0, 5))).toMatchObject({ low: 0, high: 4 });
 });

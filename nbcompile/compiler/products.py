@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 
+from nbcompile import tf32
 from nbcompile.compiler.codegen.triton.groups_to_triton import groups_to_triton
 from nbcompile.compiler.fuse import matmul_fusion as fusion
 from nbcompile.compiler.fuse.legality import Refusal
@@ -143,10 +144,7 @@ class Products:
 
 def precision_of(chip: Target) -> Precision:
     """How torch is set to multiply float32 matrices: this is a setting of the whole process."""
-    setting = getattr(torch.backends.cuda.matmul, "fp32_precision", None)
-    if setting is None:
-        setting = "tf32" if torch.backends.cuda.matmul.allow_tf32 else "ieee"
-    return "tf32" if setting == "tf32" and chip.kind == "cuda" else "ieee"
+    return "tf32" if chip.kind == "cuda" and tf32.products_on_cuda() else "ieee"
 
 
 def gpu_bench(chip: Target, device: torch.device) -> ProductBench:

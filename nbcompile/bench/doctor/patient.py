@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree
 
-from nbcompile import api
+from nbcompile import api, tf32
 from nbcompile.api import Compiled
 from nbcompile.bench.doctor.switches import Combination
 from nbcompile.bench.measure.state import Snapshot
@@ -38,8 +38,7 @@ class Surroundings:
     @classmethod
     def here(cls) -> Surroundings:
         """Those of this process."""
-        products = torch.get_float32_matmul_precision()
-        return cls(torch.get_num_threads(), products, torch.is_grad_enabled())
+        return cls(torch.get_num_threads(), tf32.products(), torch.is_grad_enabled())
 
 
 @dataclass(frozen=True)

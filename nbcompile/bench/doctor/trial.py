@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from nbcompile import tf32
 from nbcompile.api import Compiled
 from nbcompile.bench.doctor.patient import Patient, Surroundings, TrainingStep, compiled_step
 from nbcompile.bench.doctor.switches import Combination
@@ -72,7 +73,7 @@ class TrialResult:
 def run_trial(task: TrialTask) -> TrialResult:
     """Measure, here. Raises what the program raises as it is now: that is no finding."""
     torch.set_num_threads(task.surroundings.threads)
-    torch.set_float32_matmul_precision(task.surroundings.products)
+    tf32.set_products(task.surroundings.products)
     with torch.set_grad_enabled(task.surroundings.grad), quiet(silent=True):
         return _Trial(task).run()
 
@@ -87,8 +88,8 @@ class _Under:
         # Asked first: setting them takes longer than asking.
         if torch.get_num_threads() != self._threads:
             torch.set_num_threads(self._threads)
-        if torch.get_float32_matmul_precision() != self._products:
-            torch.set_float32_matmul_precision(self._products)
+        if tf32.products() != self._products:
+            tf32.set_products(self._products)
         return self._call()
 
 
@@ -111,15 +112,15 @@ class _Candidate:
     @contextlib.contextmanager
     def within(self) -> Iterator[None]:
         """The process as it is set for this one, with its program's state put back after."""
-        before = torch.get_num_threads(), torch.get_float32_matmul_precision()
+        before = torch.get_num_threads(), tf32.products()
         torch.set_num_threads(self.threads)
-        torch.set_float32_matmul_precision(self.products)
+        tf32.set_products(self.products)
         try:
             yield
         finally:
             self.snapshot.restore()
             torch.set_num_threads(before[0])
-            torch.set_float32_matmul_precision(before[1])
+            tf32.set_products(before[1])
 
     def call(self) -> _Under:
         """What is timed."""

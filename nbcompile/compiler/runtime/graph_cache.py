@@ -20,6 +20,7 @@ import torch
 from torch.utils import _pytree
 
 import nbcompile
+from nbcompile import tf32
 from nbcompile.compiler.runtime.cache import DiskCache, Entry, from_plain, key
 from nbcompile.compiler.stages import AtenGraph, KernelSource, can_be_guarded, guards_of, least_of, most_of
 from nbcompile.options import Options
@@ -49,8 +50,16 @@ def graph_key(aten: AtenGraph, options: Options, compiler: Sequence[object]) -> 
     ]  # fmt: skip
     return key(
         "graph", aten.id, aten.stage, aten.differentiable, nodes, _known(aten), options.to_dict(),
-        list(compiler), torch.__version__, code_version(),
+        list(compiler), _switches(), torch.__version__, code_version(),
     )  # fmt: skip
+
+
+def _switches() -> list[Any]:
+    """What of torch's own state lowering and code generation read: what fills empty tensors, and how float32
+    matrices are multiplied."""
+    deterministic: Any = torch.utils.deterministic
+    filled = torch.are_deterministic_algorithms_enabled() and deterministic.fill_uninitialized_memory
+    return [filled, tf32.products_on_cuda(), tf32.convolutions_on_cuda()]
 
 
 def find(cache: DiskCache, name: str) -> Stored | None:

@@ -20,6 +20,7 @@ from torch import fx
 from torch.utils import _python_dispatch
 from torch.utils._sympy.symbol import SymT, symbol_is_type
 
+from nbcompile import tf32
 from nbcompile.compiler.lower.registry import any_from_outside
 from nbcompile.compiler.runtime.c.binary import BUILT
 from nbcompile.compiler.runtime.c.toolchain import find_toolchain
@@ -202,7 +203,8 @@ def _settings() -> list[Any]:
     deterministic: Any = torch.utils.deterministic
     autocast = [(device, torch.is_autocast_enabled(device)) for device in ("cpu", "cuda")]
     return [
-        torch.get_num_threads(), torch.get_float32_matmul_precision(), torch.get_deterministic_debug_mode(),
+        torch.get_num_threads(), tf32.products(), tf32.products_on_cuda(),
+        torch.get_deterministic_debug_mode(),
         torch.is_grad_enabled(), torch.is_inference_mode_enabled(), torch.is_anomaly_enabled(), autocast,
         [str(torch.get_autocast_dtype(device)) for device, _ in autocast], torch.is_autocast_cache_enabled(),
         str(torch.get_default_dtype()), str(torch.get_default_device()),

@@ -31,6 +31,8 @@ class TimingRow:
     median: float | None = None
     p10: float | None = None
     p90: float | None = None
+    low: float | None = None
+    high: float | None = None
     cold: float | None = None
     warm: float | None = None
     first: float | None = None
@@ -114,6 +116,7 @@ def _row(compilation: Compilation, place: int, eager: Measurement | None) -> Tim
     wrong = fact.wrong_results(compilation, m.contestant)
     calls = None if wrong else fact.break_even(cost, m, eager)
     median, base = m.median, (eager.median if eager else None)
+    low, high = m.median_interval or (None, None)
     return TimingRow(
         place,
         m.contestant,
@@ -124,6 +127,8 @@ def _row(compilation: Compilation, place: int, eager: Measurement | None) -> Tim
         median=finite(median),
         p10=finite(m.quantile(0.1)),
         p90=finite(m.quantile(0.9)),
+        low=finite(low),
+        high=finite(high),
         cold=finite(cost),
         warm=finite(m.warm),
         first=finite(m.first),

@@ -107,6 +107,20 @@ def test_other_options_are_another_entry(root: Path) -> None:
     assert not any(decision.accepted for decision in plain.compilation.decisions)
 
 
+def test_what_fills_empty_tensors_is_another_entry(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def emptied(x: torch.Tensor) -> torch.Tensor:
+        made = torch.empty(3)
+        made[0] = x[0]
+        return made
+
+    assert not nbcompile_compile(emptied)(X[:, 0]).isnan().any()
+    torch.use_deterministic_algorithms(True)
+    try:
+        assert nbcompile_compile(emptied)(X[:, 0]).isnan().tolist() == [False, True, True]
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
 @torch.library.custom_op("nbcompile_tests::twice", mutates_args=())
 def twice(x: torch.Tensor) -> torch.Tensor:
     return x * 2

@@ -53,6 +53,7 @@ def k0_log_softmax_ne_gather_sum(logits_ptr, labels_ptr, sum_2_parts_ptr, RBLOCK
         pivot = tl.where(higher == float("-inf"), 0.0, higher)
         sum_ = sum_ * tl.exp(max_ - pivot) + tl.sum(tl.exp(block - pivot), axis=0)
         max_ = higher
+    sum_ = tl.where(max_ == float("-inf"), float("nan"), sum_)
     labels = tl.load(labels_ptr + i)
     ne_1 = labels != (-100)
     where = tl.where(ne_1, labels, 0)

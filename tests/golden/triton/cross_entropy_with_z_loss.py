@@ -66,6 +66,7 @@ def k0_log_softmax_ne_gather_mean(x_ptr, target_ptr, sum_2_parts_ptr, sum_4_part
         pivot_2 = tl.where(tl.abs(higher) == float("inf"), 0.0, higher)
         sum_3 = sum_3 * tl.exp(max_ - pivot_2) + tl.sum(tl.exp(block - pivot_2), axis=0)
         max_ = higher
+    sum_ = tl.where(max_ == float("-inf"), float("nan"), sum_)
     target = tl.load(target_ptr + i)
     ne_1 = target != (-100)
     where = tl.where(ne_1, target, 0)

@@ -42,6 +42,7 @@ def k0_mul_softmax(x_ptr, softmax_ptr, s77, s27, XBLOCK: tl.constexpr, RBLOCK: t
         pivot = tl.where(higher == float("-inf"), 0.0, higher)
         sum_ = sum_ * tl.exp(max_ - pivot) + tl.sum(tl.exp(block - pivot), axis=1)[:, None]
         max_ = higher
+    sum_ = tl.where(max_ == float("-inf"), float("nan"), sum_)
     for start in tl.range(0, s27, RBLOCK, num_stages=STAGES):
         j = (tl.cdiv(s27, RBLOCK) - 1) * RBLOCK - start + tl.arange(0, RBLOCK)[None, :]
         j_in_2 = j < s27

@@ -50,6 +50,7 @@ def k0_log_softmax(x_ptr, log_softmax_ptr, RBLOCK: tl.constexpr, STAGES: tl.cons
         pivot_2 = tl.where(higher_2 == float("-inf"), 0.0, higher_2)
         sum_ = sum_ * tl.exp(max_ - pivot_2) + tl.sum(tl.exp(block_2 - pivot_2), axis=0)
         max_ = higher_2
+    sum_ = tl.where(max_ == float("-inf"), float("nan"), sum_)
     t = tl.log(sum_)
     for start in range(whole, 50257, RBLOCK):
         j = start + tl.arange(0, RBLOCK)

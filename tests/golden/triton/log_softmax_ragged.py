@@ -56,5 +56,6 @@ def k0_mul_log_softmax(x_ptr, max_parts_ptr, sum_parts_ptr, mul_arrived_ptr, log
         max__2 = max_nan(max_parts, 0)
         pivot_2 = tl.where(max__2 == float("-inf"), 0.0, max__2)
         pivots = tl.where(max_parts == float("-inf"), 0.0, max_parts)
-        sum__2 = tl.sum(sum_parts * tl.where(max_parts == float("-inf"), 0.0, libdevice.exp((pivots - pivot_2))), axis=0)
+        sum__2 = tl.sum(tl.where(max_parts == float("-inf"), 0.0, sum_parts * libdevice.exp((pivots - pivot_2))), axis=0)
+        sum__2 = tl.where(max__2 == float("-inf"), float("nan"), sum__2)
         tl.store(log_softmax_ptr + i*100003 + j, (mul - max__2) - tl.log(sum__2), mask=j_in)

@@ -39,6 +39,7 @@ def k0_softmax(x_ptr, softmax_ptr, RBLOCK: tl.constexpr, STAGES: tl.constexpr):
         pivot = tl.where(higher == float("-inf"), 0.0, higher)
         sum_ = sum_ * tl.exp(max_ - pivot) + tl.sum(tl.exp(block - pivot), axis=0)
         max_ = higher
+    sum_ = tl.where(max_ == float("-inf"), float("nan"), sum_)
     for start in tl.range(0, 4194304, RBLOCK, num_stages=STAGES):
         j = (tl.cdiv(4194304, RBLOCK) - 1) * RBLOCK - start + tl.arange(0, RBLOCK)
         to_copy_2 = tl.load(x_ptr + i*4194304 + j, eviction_policy="evict_first").to(tl.float32)

@@ -52,6 +52,7 @@ def k0_softmax(x_ptr, max_parts_ptr, sum_parts_ptr, max_arrived_ptr, softmax_ptr
         max__2 = max_nan(max_parts, 0)
         pivot_2 = tl.where(max__2 == float("-inf"), 0.0, max__2)
         pivots = tl.where(max_parts == float("-inf"), 0.0, max_parts)
-        sum__2 = tl.sum(sum_parts * tl.where(max_parts == float("-inf"), 0.0, libdevice.exp((pivots - pivot_2))), axis=0)
+        sum__2 = tl.sum(tl.where(max_parts == float("-inf"), 0.0, sum_parts * libdevice.exp((pivots - pivot_2))), axis=0)
+        sum__2 = tl.where(max__2 == float("-inf"), float("nan"), sum__2)
         scale = tl.where((max_ == float("-inf")) & (max__2 != float("-inf")), 0.0, libdevice.exp((pivot - max__2)))
         tl.store(softmax_ptr + i*131072 + j, (below * scale) / sum__2)

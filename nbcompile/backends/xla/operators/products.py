@@ -8,9 +8,9 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import torch
 from jax import lax
 
+from nbcompile import tf32
 from nbcompile.backends.xla.registry import Traced, lowers
 
 Array = Any
@@ -19,7 +19,7 @@ Array = Any
 def matmul(x: Array, y: Array) -> Array:
     """``x @ y``, float32 as precise as torch is told to be."""
     wide = jnp.float32 if x.dtype in (jnp.float16, jnp.bfloat16) else x.dtype
-    exact = torch.get_float32_matmul_precision() == "highest"
+    exact = tf32.products() == "highest"
     return jnp.matmul(x, y, precision=_precision(exact), preferred_element_type=wide)
 
 
@@ -123,7 +123,7 @@ def _convolved(
     letters = "DHW"[3 - rank :]
     layout = (f"NC{letters}", f"OI{letters}", f"NC{letters}")
     options: dict[str, Any] = {"dimension_numbers": layout, "feature_group_count": groups}
-    options["precision"] = _precision(not torch.backends.cudnn.allow_tf32)
+    options["precision"] = _precision(not tf32.convolutions_on_cuda())
     if not transposed:
         pads = [(p, p) for p in padding]
         return lax.conv_general_dilated(x, weight, stride, pads, rhs_dilation=dilation, **options)

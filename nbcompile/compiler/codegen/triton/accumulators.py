@@ -33,12 +33,12 @@ def accumulate_dtype(item: Reduction, output: torch.dtype) -> torch.dtype:
 
 @dataclass(frozen=True)
 class Online:
-    """A maximum and the sum of exponentials below it, found in one walk. ``lenient``: an infinite maximum
-    counts as 0 (as logsumexp has it)."""
+    """A maximum and the sum of exponentials below it, found in one walk. ``test``: for which maximum the
+    program subtracts 0: ``isinf`` (as logsumexp has it), ``eq`` (to -inf), or none (empty)."""
 
     top: Reduction
     total: Reduction
-    lenient: bool
+    test: str
 
 
 def find_online(values: KernelValues) -> list[Online]:
@@ -57,7 +57,7 @@ def find_online(values: KernelValues) -> list[Online]:
             test = _finite_part(subtracted, top.output)
             plain = subtracted.kind == "reduced" and subtracted.buffer == top.output
             if plain or test:
-                found.append(Online(top, total, lenient=test == "isinf"))
+                found.append(Online(top, total, test))
                 break
     return found
 
@@ -75,6 +75,7 @@ def _finite_part(value: Value, output: str) -> str:
         same.kind == "reduced" and same.buffer == output
         and zero.kind == "const" and float(zero.literal) == 0
         and test.op in ("isinf", "eq") and test.args[0] is same
+        and all(each.kind == "const" and float(each.literal) == float("-inf") for each in test.args[1:])
     )  # fmt: skip
     return test.op if matches else ""
 
@@ -276,12 +277,24 @@ class Accumulating:
         p.out.add(f"{higher} = {self.writer.combine('max', top, largest, dtype).bare}", up)
         for pair in pairs:
             (total,), pivot = self.running[pair.total.output], p.fresh("pivot")
-            test = f'tl.abs({higher}) == float("inf")' if pair.lenient else f'{higher} == float("-inf")'
-            p.out.add(f"{pivot} = tl.where({test}, 0.0, {higher})", up)
+            p.out.add(f"{pivot} = tl.where({at_infinity(higher, pair)}, 0.0, {higher})", up)
             sums = self.kept(self.writer.reduce("sum", f"tl.exp({block} - {pivot})", self.place, dtype))
             p.out.add(f"{total} = {total} * tl.exp({top} - {pivot}) + {sums}", [pair.total.loop.id])
         p.out.add(f"{top} = {higher}", up)
 
     def finish_online(self, pair: Online) -> None:
+        (top,), (total,) = self.running[pair.top.output], self.running[pair.total.output]
+        if not pair.test:
+            self.printer.out.add(f"{total} = {nan_of_nothing(top, total)}", [pair.total.loop.id])
         for item in (pair.top, pair.total):
             self.printer.reduced_text[item.output] = self.running[item.output][0]
+
+
+def nan_of_nothing(top: str, total: str) -> str:
+    """The sum of a row of -inf alone, where the program has ``exp(-inf - -inf)``."""
+    return f'tl.where({top} == float("-inf"), float("nan"), {total})'
+
+
+def at_infinity(text: str, pair: Online) -> str:
+    """Whether a maximum is infinite, so that nothing may be subtracted."""
+    return f'tl.abs({text}) == float("inf")' if pair.test == "isinf" else f'{text} == float("-inf")'

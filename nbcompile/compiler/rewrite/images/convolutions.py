@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from nbcompile import tf32
 from nbcompile.compiler.fx_values import hint
 from nbcompile.compiler.small_filters import is_small
 
@@ -72,7 +73,7 @@ def is_worth_it(node: fx.Node) -> bool:
     weight: torch.Tensor = node.args[OPERANDS[node.target] - 1].meta["val"]  # type: ignore[union-attr]
     if weight.dtype not in _DTYPES:
         return False
-    if weight.dtype == torch.float32 and not torch.backends.cudnn.allow_tf32:
+    if weight.dtype == torch.float32 and not tf32.convolutions_on_cuda():
         return False
     groups, transposed = groups_of(node)
     if groups == 1:

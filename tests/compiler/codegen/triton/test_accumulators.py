@@ -11,7 +11,10 @@ import torch
 from nbcompile.compiler.codegen.triton.expressions import HELPERS, POINTER_TYPES, TRITON_TYPES, reserved_names
 from nbcompile.compiler.loop_ir.interpret import _reduce
 from nbcompile.compiler.loop_ir.philox import uniform
+from tests.compiler.codegen.running import aten_of
 from tests.compiler.codegen.triton.test_expressions import DEVICES, File
+from tests.compiler.codegen.triton_running import generated, run_interpreted, small_chip, titles
+from tests.golden.triton_programs import SHORT
 from tests.nightly import few
 
 triton = pytest.importorskip("triton")
@@ -220,3 +223,34 @@ def test_helpers_name_what_they_call():
         assert used & HELPERS.keys() - {name} == set(entry.needs), name
         assert f"def {name}(" in entry.text
     assert {"tl", "libdevice", "sigmoid", "philox"} <= reserved_names()
+
+
+ROWS_OF_INFINITIES = {
+    "the maximum itself": lambda x, m: (x - m).exp(),
+    "0 for -inf": lambda x, m: (x - torch.where(m == -math.inf, 0.0, m)).exp(),
+    "0 for both": lambda x, m: (x - torch.where(m.isinf(), 0.0, m)).exp(),
+    "0 for another number": lambda x, m: (x - torch.where(m == 3.0, 0.0, m)).exp(),
+}
+"""A program's own ways to take the maximum from what it raises e to."""
+
+
+@pytest.mark.parametrize("kept", [False, True])
+@pytest.mark.parametrize("name", ROWS_OF_INFINITIES)
+def test_a_maximum_is_left_out_where_the_program_leaves_it_out(name: str, kept: bool) -> None:
+    def function(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        raised = ROWS_OF_INFINITIES[name](x, x.amax(1, keepdim=True))
+        return (raised.sum(1), raised) if kept else (raised.sum(1),)
+
+    x = torch.randn(6, 200).clamp_(max=2.9)
+    x[0] = -math.inf
+    x[1, :100] = -math.inf
+    x[2, 100:] = -math.inf
+    x[3, 7] = math.inf
+    x[4, 190] = 3.0
+    graph = aten_of(function, x)
+    with small_chip(**(SHORT | {"LONGEST_ROW": 64, "WALK_BLOCK": 64})):
+        _, source = generated(graph)
+    assert titles(source) == ["looped rows"]
+    for candidate in range(len(source.launches[0].configs)):
+        got = run_interpreted(source, graph, [x], candidate=candidate)
+        torch.testing.assert_close(got, list(function(x)), rtol=1e-5, atol=1e-6, equal_nan=True)

@@ -9,7 +9,13 @@ from collections.abc import Sequence
 
 import torch
 
-from nbcompile.compiler.codegen.triton.accumulators import Accumulating, Online, accumulate_dtype
+from nbcompile.compiler.codegen.triton.accumulators import (
+    Accumulating,
+    Online,
+    accumulate_dtype,
+    at_infinity,
+    nan_of_nothing,
+)
 from nbcompile.compiler.codegen.triton.dims import Scope
 from nbcompile.compiler.codegen.triton.expressions import TRITON_TYPES
 from nbcompile.compiler.codegen.triton.schedules.rows import RowsNest
@@ -86,10 +92,12 @@ class Meetings:
         p.out.add(f"{pivots} = tl.where({at_infinity(parts, pair)}, 0.0, {parts})", loop)
         total = p.fresh(pair.total.output)
         scaled = writer.op("exp", [f"({pivots} - {pivot})"], dtype, dtype)
+        product = f"{self.loaded[pair.total.output]} * {scaled}"
         # a part without any number above -inf counts for nothing
-        scaled_or_none = f'tl.where({parts} == float("-inf"), 0.0, {scaled})'
-        product = f"{self.loaded[pair.total.output]} * {scaled_or_none}"
+        product = f'tl.where({parts} == float("-inf"), 0.0, {product})'
         p.out.add(f"{total} = {accumulating.kept(writer.reduce('sum', product, place, dtype))}", loop)
+        if not pair.test:
+            p.out.add(f"{total} = {nan_of_nothing(name, total)}", loop)
         p.reduced_text[pair.total.output] = total
 
     def store_short(self, short: Sequence[Store], scope: Scope) -> None:
@@ -113,8 +121,3 @@ class Meetings:
 
     def _dtype(self, item: Reduction) -> torch.dtype:
         return accumulate_dtype(item, self.nest.buffers[item.output].dtype)
-
-
-def at_infinity(text: str, pair: Online) -> str:
-    """Whether a maximum is infinite, so that nothing may be subtracted."""
-    return f'tl.abs({text}) == float("inf")' if pair.lenient else f'{text} == float("-inf")'

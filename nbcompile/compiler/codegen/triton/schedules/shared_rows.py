@@ -9,10 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from nbcompile.compiler.codegen.triton.accumulators import Accumulating, Online, accumulate_dtype, find_online
+from nbcompile.compiler.codegen.triton.accumulators import (
+    Accumulating,
+    Online,
+    accumulate_dtype,
+    at_infinity,
+    find_online,
+)
 from nbcompile.compiler.codegen.triton.dims import Scope
 from nbcompile.compiler.codegen.triton.expressions import TritonWriter
-from nbcompile.compiler.codegen.triton.schedules.meetings import Meetings, at_infinity
+from nbcompile.compiler.codegen.triton.schedules.meetings import Meetings
 from nbcompile.compiler.codegen.triton.schedules.rows import RowsNest
 from nbcompile.compiler.codegen.triton.tile_expression import TileExpression, grouped
 from nbcompile.compiler.kernel_ir.values import Reduction, walk_values
@@ -132,8 +138,8 @@ class SharedRowsNest(RowsNest):
         whole, own = p.reduced_text[pair.top.output], self.own_top
         scale = p.fresh("scale")
         text = writer.op("exp", [f"({self.pivot} - {whole})"], dtype, dtype)
-        if pair.lenient:
-            finite = f'tl.where(tl.abs({whole}) == float("inf"), 0.0, {whole})'
+        if pair.test:
+            finite = f"tl.where({at_infinity(whole, pair)}, 0.0, {whole})"
             text = writer.op("exp", [f"({self.pivot} - {finite})"], dtype, dtype)
         nothing = f'({own} == float("-inf")) & ({whole} != float("-inf"))'
         p.out.add(f"{scale} = tl.where({nothing}, 0.0, {text})", [pair.total.loop.id])

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from nbcompile.compiler.codegen.triton.accumulators import find_online
-from nbcompile.compiler.codegen.triton.schedules.meetings import WAIT, Meetings, at_infinity
+from nbcompile.compiler.codegen.triton.accumulators import at_infinity, find_online
+from nbcompile.compiler.codegen.triton.schedules.meetings import WAIT, Meetings
 from nbcompile.compiler.schedule.shared_rows import SharedRows
 from tests.compiler.codegen.triton.schedules.printing import nest, rows_by_hand
 from tests.compiler.schedule.cut import empty
@@ -86,12 +86,13 @@ def test_sums_of_exponentials_are_scaled_to_the_rows_maximum_before_they_are_add
     meetings.publish(items)
     meetings.wait(items)
     meetings.combine(pair.top, pair)
-    top, pivot, pivots, total = printed_by(printer)[-4:]
+    top, pivot, pivots, total, nothing = printed_by(printer)[-5:]
     assert top == "max_ = max_nan(max_parts, 0)"
     assert pivot == 'pivot = tl.where(max_ == float("-inf"), 0.0, max_)'
     assert pivots == 'pivots = tl.where(max_parts == float("-inf"), 0.0, max_parts)'
-    none = 'tl.where(max_parts == float("-inf"), 0.0, libdevice.exp((pivots - pivot)))'
-    assert total == f"sum_ = tl.sum(sum_parts * {none}, axis=0)"
+    scaled = "sum_parts * libdevice.exp((pivots - pivot))"
+    assert total == f'sum_ = tl.sum(tl.where(max_parts == float("-inf"), 0.0, {scaled}), axis=0)'
+    assert nothing == 'sum_ = tl.where(max_ == float("-inf"), float("nan"), sum_)'
     assert {printer.p.reduced_text[item.output] for item in items} == {"max_", "sum_"}
 
 
