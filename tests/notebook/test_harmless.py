@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 
-from nbcompile.notebook.cell.harmless import what_may_act
+from nbcompile.notebook.cell.harmless import hook_that_may_act, what_may_act
 from tests.notebook.conftest import Notebook
 
 
@@ -112,3 +112,63 @@ def test_what_a_module_of_the_users_does_is_looked_at(
     own = importlib.import_module("module_of_a_user")
     monkeypatch.delitem(sys.modules, "module_of_a_user")
     assert what_may_act(compile(source, "<cell>", "exec"), {**NAMES, "own": own}) == name
+
+
+OPENED = open(os.devnull)  # noqa: SIM115
+
+
+def _hook(grad: torch.Tensor) -> None:
+    NAMES["losses"].append(grad.norm().item())
+
+
+def _writing(grad: torch.Tensor) -> None:
+    writes(grad)
+
+
+def _holding() -> Any:
+    file = OPENED
+    return lambda grad: file.flush()
+
+
+@pytest.mark.parametrize(
+    ("hook", "name"),
+    [
+        (_hook, ""),
+        (NAMES["losses"].append, ""),
+        (_writing, "writes"),
+        (_holding(), "file"),
+        (OPENED.write, "write"),
+    ],
+)
+@pytest.mark.parametrize("register", ["register_hook", "register_post_accumulate_grad_hook"])
+def test_hooks_of_tensors(hook: Any, name: str, register: str) -> None:
+    w = torch.ones(3, requires_grad=True)
+    getattr(w, register)(hook)
+    found = hook_that_may_act({"x": torch.ones(2), "w": w})
+    assert found == (f"w's hook, which uses {name}" if name else "")
+
+
+def test_a_cell_whose_backward_calls_a_hook_that_writes_is_not_timed(
+    notebook: Notebook, tmp_path: Path
+) -> None:
+    file = tmp_path / "log"
+    notebook.fresh(
+        f"""
+w = torch.ones(3, 3, requires_grad=True)
+seen = []
+w.register_hook(lambda grad: seen.append(1))
+def write(parameter):
+    with open({str(file)!r}, "a") as out:
+        out.write("x")
+""".strip()
+    )
+    cell = "%%compile --compare eager\ny = (w @ w).tanh().sum()\ny.backward()"
+    notebook.run(cell)
+    record = notebook.records[-1]
+    assert notebook.shell.user_ns["seen"] == [1] and record.measurements
+    notebook.run("w.register_post_accumulate_grad_hook(write)\nw.grad = None")
+    notebook.run(cell)
+    record = notebook.records[-1]
+    assert file.read_text() == "x" and len(notebook.shell.user_ns["seen"]) == 2
+    assert not record.measurements
+    assert "Not timed: w's hook, which uses open, may act outside this process." in record.notes

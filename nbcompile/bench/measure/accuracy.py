@@ -23,8 +23,9 @@ import torch
 from torch.utils import _pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from nbcompile.bench.measure.state import ProcessState, Snapshot
+from nbcompile.bench.measure.state import Snapshot
 from nbcompile.bench.measure.timing import Step
+from nbcompile.bench.process_state import ProcessState
 from nbcompile.errors import MeasureError, in_one_line
 from nbcompile.record.compilation import Accuracy
 

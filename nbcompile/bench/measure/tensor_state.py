@@ -50,6 +50,13 @@ def storages_of(tensor: torch.Tensor) -> list[tuple[int, torch.UntypedStorage]]:
     return [pair for part in parts for pair in storages_of(part)]
 
 
+def hooks_of(tensor: torch.Tensor) -> list[dict[Any, Any]]:
+    """What backward calls with this tensor's gradient, by their numbers: ``register_hook``'s, and
+    ``register_post_accumulate_grad_hook``'s. Those of a node of the graph cannot be listed."""
+    found = (tensor._backward_hooks, getattr(tensor, "_post_accumulate_grad_hooks", None))
+    return [hooks for hooks in found if hooks]
+
+
 def _as_bytes(storage: torch.UntypedStorage) -> torch.Tensor:
     return torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
 

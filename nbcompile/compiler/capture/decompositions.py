@@ -71,6 +71,8 @@ def _table(eager_random: bool, gpu: bool) -> Table:
         table[aten.baddbmm.default] = functools.partial(_contiguous, table[aten.baddbmm.default])
     if aten.block_diag.default in table:
         table[aten.block_diag.default] = functools.partial(_of_one_type, table[aten.block_diag.default])
+    for every in (aten.all.default, aten.all.dim, aten.all.dims):
+        table[every] = functools.partial(_of_signed_or_bytes, table[every])
     for scatter in (aten.slice_scatter.default, aten.select_scatter.default, aten.diagonal_scatter.default):
         table[scatter] = functools.partial(_into_own_memory, scatter)
     table[aten.native_group_norm.default] = _group_norm_of_mixed_types
@@ -119,6 +121,16 @@ def _contiguous(rewrite: Callable[..., torch.Tensor], *args: Any, **kwargs: Any)
     ``baddbmm`` takes the layout of what is added: a ``view`` of the result then finds other strides than it
     was traced with."""
     return rewrite(*args, **kwargs).contiguous()
+
+
+def _of_signed_or_bytes(
+    rewrite: Callable[..., torch.Tensor], x: torch.Tensor, *args: Any, **kwargs: Any
+) -> Any:
+    """``all``: torch's rewrite asks what is not true of each element, of which ATen has no kernel for the
+    wider unsigned integers."""
+    if x.dtype in (torch.uint16, torch.uint32, torch.uint64):
+        return NotImplemented  # the op stays as it is
+    return rewrite(x, *args, **kwargs)
 
 
 def _of_one_type(rewrite: Callable[..., torch.Tensor], tensors: list[torch.Tensor]) -> torch.Tensor:

@@ -158,6 +158,13 @@ class Ranges:
         return None
 
 
+def is_narrow(place: IndexExpr) -> bool:
+    """Whether an int32 is known to hold an index, and what is divided in it. (A sum that comes to more on the
+    way to it, and wraps, comes back.)"""
+    divided = [atom.numerator for atom in place.atoms() if isinstance(atom, FloorDiv | Mod)]
+    return all(fits(Ranges().place(each)) for each in (place, *divided))
+
+
 _SIMPLE: dict[str, Callable[[Range], Range]] = {
     "neg": lambda a: (-a[1], -a[0]),
     "abs": lambda a: (max(a[0], -a[1], 0), max(-a[0], a[1])),

@@ -28,7 +28,7 @@ from nbcompile.errors import in_one_line
 from nbcompile.notebook.arguments import CellOptions
 from nbcompile.notebook.cell.cell_run import CellPart, CellRun
 from nbcompile.notebook.cell.compiling import CellCompiler
-from nbcompile.notebook.cell.harmless import what_may_act
+from nbcompile.notebook.cell.harmless import hook_that_may_act, what_may_act
 from nbcompile.notebook.cell.mended_program import SHOWN, MendedProgram, mended_program
 from nbcompile.notebook.cell.other_cells import Mended, NotInPlaceError, OtherCell, other_cell, other_file
 from nbcompile.notebook.cell.surroundings import quiet_compile
@@ -179,7 +179,9 @@ class _Trials:
         if acts := what_may_act(code, self.run.namespace):
             return f"not tried: what {acts} does may not be put back"
         with self._copies() as snapshot:
-            held = snapshot.unrestorable
+            held, acts = snapshot.unrestorable, hook_that_may_act(snapshot.tensors)
+        if acts:
+            return f"not tried: {acts}, may act outside this process"
         return f"not tried: {held[0]} cannot be put back" if held else ""
 
     def mend(self, item: GraphBreak) -> Mend:

@@ -18,6 +18,7 @@ import torch
 import torch.nn.functional as F
 
 from nbcompile.bench.measure.code_objects import is_users, names_in
+from nbcompile.bench.measure.tensor_state import hooks_of
 
 _BUILTINS = frozenset(
     "abs all any bool complex dict divmod enumerate filter float frozenset getattr hasattr int isinstance "
@@ -50,6 +51,29 @@ _PLAIN = (torch.Tensor, torch.nn.Module, torch.dtype, torch.device, int, float, 
 def what_may_act(code: CodeType, namespace: Mapping[str, Any]) -> str:
     """The first name of ``code`` that may do what cannot be put back; empty if there is none."""
     return _first(code, namespace, frozenset(_bound(code)), _DEPTH)
+
+
+def hook_that_may_act(tensors: Mapping[str, torch.Tensor]) -> str:
+    """Of what backward calls with the gradients of these tensors, the first that may do what cannot be put
+    back, as ``w's hook, which calls open``; empty if there is none."""
+    for tensor_name, tensor in tensors.items():
+        for hook in (hook for hooks in hooks_of(tensor) for hook in hooks.values()):
+            if name := _acts_in(hook):
+                return f"{tensor_name}'s hook, which uses {name}"
+    return ""
+
+
+def _acts_in(function: Any) -> str:
+    """The first name in a function that may act; of what is no function that can be read, its own."""
+    function = getattr(function, "__func__", function)
+    if isinstance(function, FunctionType) and _root(function) != "torch":
+        code, cells = function.__code__, function.__closure__ or ()
+        for name, cell in zip(code.co_freevars, cells, strict=True):
+            if not _of_session(name, cell.cell_contents, _DEPTH - 1):
+                return name
+        return _first(code, function.__globals__, frozenset(_bound(code)), _DEPTH)
+    name = str(getattr(function, "__name__", type(function).__name__))
+    return "" if name in _ATTRIBUTES or _root(function) == "torch" else name
 
 
 def _first(code: CodeType, namespace: Mapping[str, Any], bound: frozenset[str], depth: int) -> str:

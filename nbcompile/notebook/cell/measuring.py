@@ -18,6 +18,7 @@ from nbcompile.bench.measure.compare import NO_GRADIENT, Audience, Measuring, co
 from nbcompile.bench.measure.contestant import Contestant, Kept
 from nbcompile.bench.measure.modes import mode_diff
 from nbcompile.bench.measure.roofline import measure_ceilings
+from nbcompile.bench.measure.state import Snapshot
 from nbcompile.compiler.capture.cell_to_function import is_shown
 from nbcompile.compiler.capture.listening import STOPPED
 from nbcompile.compiler.capture.python_reasons import CALLS_BACKWARD, EAGER_BACKWARD
@@ -25,6 +26,7 @@ from nbcompile.errors import MeasureError, NbcompileError, in_one_line
 from nbcompile.notebook.arguments import CellOptions
 from nbcompile.notebook.cell.cell_run import CellPart, CellRun
 from nbcompile.notebook.cell.compiling import settings_of
+from nbcompile.notebook.cell.harmless import hook_that_may_act
 from nbcompile.notebook.cell.planning import BY_JAX
 from nbcompile.notebook.cell.timed_part import part_name, timed_part, why_not_again
 from nbcompile.record.compilation import Ceilings, Cell, Compilation, Kernel, Measurement
@@ -239,6 +241,8 @@ def measure_parts(
         watching.grown(lambda: _joined(compilation, _in_names(make(), parts), options), over)
 
     try:
+        if train:
+            _refuse_hooks(parts)
         audience = Audience(watching.progress, grown, {} if kept is None else kept)
         timed = _compare(fn, arguments, compilation, options, train, what, audience)
     except MeasureError as error:
@@ -247,6 +251,17 @@ def measure_parts(
         # It ran in the cell and fails here: the values have moved on since its first call.
         return with_notes(compilation, [f"Not timed: {again(in_one_line(error)).rstrip('.')}."])
     return _joined(compilation, _in_names(timed, parts), options)
+
+
+def _refuse_hooks(parts: Sequence[Runnable]) -> None:
+    """MeasureError where backward calls a function that acts outside: every turn would call it."""
+    roots: dict[str, Any] = {}
+    for number, part in enumerate(parts):
+        names = part.function.parameters if isinstance(part, CellPart) else ()
+        given = names if len(names) == len(part.arguments) else map(str, range(len(part.arguments)))
+        roots |= {f"the function {number}": part.bound, **dict(zip(given, part.arguments, strict=True))}
+    if hook := hook_that_may_act(Snapshot(roots, copies=False).tensors):
+        raise MeasureError(f"Not timed: {hook}, may act outside this process.")
 
 
 def _in_names(timed: Compilation, parts: Sequence[Runnable]) -> Compilation:

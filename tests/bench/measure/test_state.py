@@ -329,3 +329,28 @@ def test_attributes_of_the_users_classes_are_put_back() -> None:
         before.restore()
         assert Base.calls == 0 and Base.seen == [] and Counted.total.sum() == 0
         assert "last" not in vars(Counted) and not before.changed()
+
+
+def test_what_the_hooks_of_tensors_change_is_put_back() -> None:
+    w = torch.ones(3, requires_grad=True)
+    log, count = [], [0]
+    optimizer = torch.optim.Adam([w], lr=0.1)
+
+    def hook(grad: torch.Tensor) -> torch.Tensor:
+        count[0] += 1
+        return grad * count[0]
+
+    def step(parameter: torch.Tensor) -> None:
+        optimizer.step()
+        log.append(1)
+
+    w.register_hook(hook)
+    w.register_post_accumulate_grad_hook(step)
+    w.register_hook(log.append)
+    before = Snapshot({"w": w})
+    (w * 2).sum().backward()
+    assert count == [1] and len(log) == 2 and optimizer.state
+    handle = w.register_hook(lambda grad: None)
+    before.restore()
+    assert count == [0] and log == [] and not optimizer.state and torch.equal(w, torch.ones(3))
+    assert handle.id not in w._backward_hooks

@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch.utils import _pytree as pytree
 
+import nbcompile
 from tests.compiler.lower.contest import Case, contest, differentiable
 from tests.compiler.lower.gradient_cases import database, samples, spread
 from tests.nightly import few, one_in
@@ -61,3 +62,15 @@ def test_what_works_element_by_element_is_found():
     assert on_special_numbers(Case("x", torch.atan2, (x, x), {})) is not None
     assert on_special_numbers(Case("x", torch.cumsum, (x, 0), {})) is None
     assert on_special_numbers(Case("x", torch.sum, (x,), {})) is None
+
+
+@pytest.mark.parametrize("exponent", [0.5, -0.5])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_a_root_written_as_a_power(exponent: float, dtype: torch.dtype) -> None:
+    """ATen takes roots of all types but float16, of which pow() makes 0 of -0, and inf of -inf."""
+    x = torch.tensor(NUMBERS).repeat(8).to(dtype)
+    compiled = nbcompile.compile(lambda x: x**exponent)
+    made, expected = compiled(x), x**exponent
+    torch.testing.assert_close(made, expected, equal_nan=True)
+    assert torch.equal(made[made == 0].signbit(), expected[made == 0].signbit())
+    assert compiled.ran_compiled

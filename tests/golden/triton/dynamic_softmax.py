@@ -30,7 +30,7 @@ def k0_mul_softmax(x_ptr, softmax_ptr, s77, s27, XBLOCK: tl.constexpr, RBLOCK: t
     gdc_wait()
     i = tl.program_id(0) * XBLOCK + tl.arange(0, XBLOCK)[:, None]
     i_in = i < s77
-    t = (s77).to(tl.int64).to(tl.float32)
+    t = s77.to(tl.int64).to(tl.float32)
     max_ = tl.full([XBLOCK, 1], float("-inf"), tl.float32)
     sum_ = tl.full([XBLOCK, 1], 0, tl.float32)
     for start in tl.range(0, s27, RBLOCK, num_stages=STAGES):

@@ -23,7 +23,7 @@ from nbcompile.compiler.codegen.triton.expressions import (
 from nbcompile.compiler.codegen.triton.guards import needed, varies_along
 from nbcompile.compiler.codegen.triton.random_blocks import blocks_of_four, word_bound
 from nbcompile.compiler.codegen.triton.tile_expression import TileExpression, grouped, named
-from nbcompile.compiler.kernel_ir.integer_ranges import INT32_LIMIT, in_unit_interval
+from nbcompile.compiler.kernel_ir.integer_ranges import INT32_LIMIT, in_unit_interval, is_narrow
 from nbcompile.compiler.kernel_ir.values import Gathered, KernelValues, Store, Value, gathered
 from nbcompile.compiler.loop_ir.computed_sizes import DrawCounter
 from nbcompile.compiler.loop_ir.index import (
@@ -66,6 +66,7 @@ class TilePrinter:
         self.pointers: dict[str, str] = {}
         self.written: dict[str, None] = {}
         self.sizes: dict[str, Size] = {}
+        self.valued: set[str] = set()  # sizes that a value is computed from, not a place alone
         self.draws: dict[str, str] = {}  # draw counters' names here, which are the same in an equal layer
         self.reduced_text: dict[str, str] = {}
         self.starts: dict[str, str] = {}  # where the present block of rows starts: a multiple of four
@@ -110,12 +111,21 @@ class TilePrinter:
             temporary = self.buffers[buffer].role == "temporary" and buffer in mine
             written = buffer in mine  # what is shared with other functions may be written in any way
             found.append((buffer, Argument(name, POINTER_TYPES[dtype], ours=temporary, written=written)))
+        narrow = self._extents()
         for name, size in self.sizes.items():
-            kind = "i64" if self.wide or (name in self.draws and 8 * size.hint > INT32_LIMIT) else "i32"
+            wide = self.wide or (name in self.valued and name not in narrow)
+            kind = "i64" if wide or (name in self.draws and 8 * size.hint > INT32_LIMIT) else "i32"
             # nothing is assumed of what differs between equal layers
             hint = 1 if name in self.draws else size.hint
             found.append((name, Argument(self.draws.get(name, name), kind, hint=hint)))
         return found
+
+    def _extents(self) -> set[str]:
+        """Sizes that what the kernel touches has: all below 2**31, or it would be ``wide``."""
+        touched = [self.buffers[name] for name in self.pointers]
+        extents = [axis.extent for axis in self.values.nest.axes]
+        extents += [extent for buffer in touched for extent in (*buffer.shape, *buffer.strides)]
+        return {atom.text for extent in extents for atom in extent.atoms()}
 
     # -- dimensions ------------------------------------------------------------------------------------
 
@@ -165,9 +175,10 @@ class TilePrinter:
     # -- indices -----------------------------------------------------------------------------------------
 
     def place(
-        self, place: IndexExpr, scope: Scope | None = None, under: Sequence[Condition] = ()
-    ) -> TileExpression:
-        """An index as an expression."""
+        self, place: IndexExpr, scope: Scope | None = None, under: Sequence[Condition] = (), *,
+        wide: bool = False,
+    ) -> TileExpression:  # fmt: skip
+        """An index as an expression; ``wide``: in 64 bits, whatever its parts are held in."""
         if self.joined:
             place = _with_joined(place, *self.joined)
         place = substitute(place, self.moved) if self.moved else place
@@ -175,16 +186,18 @@ class TilePrinter:
             return TileExpression(str(place.constant), grouped=place.constant < 0)
         parts: list[str] = []
         for mono, coeff in place.terms:
-            factors = [str(self._atom(atom, scope or {}, under)) for atom in mono]
+            factors = [str(self._atom(atom, scope or {}, under, wide)) for atom in mono]
+            if wide and factors:
+                factors[0] += ".to(tl.int64)"
             if not mono or abs(coeff) != 1:
                 factors.append(str(abs(coeff)))
             sign = "-" if coeff < 0 else "+"
             parts.append((f" {sign} " if parts else ("-" if coeff < 0 else "")) + "*".join(factors))
         mono, coeff = place.terms[0]
         plain = len(place.terms) == 1 and coeff == 1 and len(mono) == 1 and isinstance(mono[0], Axis | Size)
-        return TileExpression("".join(parts), grouped=not plain, name=plain)
+        return TileExpression("".join(parts), grouped=not plain, name=plain and not wide)
 
-    def _atom(self, atom: Atom, scope: Scope, under: Sequence[Condition]) -> TileExpression:
+    def _atom(self, atom: Atom, scope: Scope, under: Sequence[Condition], wide: bool) -> TileExpression:
         """What an index is made of."""
         if isinstance(atom, Size):
             self.sizes[atom.text] = atom
@@ -195,11 +208,24 @@ class TilePrinter:
             return named(self.draws[atom.text])
         if isinstance(atom, FloorDiv | Mod):
             sign = "//" if isinstance(atom, FloorDiv) else "%"
-            top = self.place(atom.numerator, scope, under)
-            return grouped(f"({top.bare}) {sign} {self.place(atom.denominator, scope, under)}")
+            top, below = (
+                self.place(each, scope, under, wide=wide) for each in (atom.numerator, atom.denominator)
+            )
+            return grouped(f"({top.bare}) {sign} {below}")
         if isinstance(atom, Gathered):
             return self.gathered(atom, scope, under)
         return named(self.letter(atom))
+
+    def _counted(self, value: Value, scope: Scope, under: Sequence[Condition]) -> TileExpression:
+        """An index as a value, in 64 bits where 32 may not hold all that it is made of."""
+        if value.place.constant is not None:
+            return self.writer.constant(value.place.constant, value.dtype)
+        wide = not (self.wide or is_narrow(value.place))
+        place = self.place(value.place, scope, under, wide=wide)
+        self.valued |= {atom.text for atom in value.place.atoms() if isinstance(atom, Size)}
+        if value.dtype == torch.int64 and not (self.wide or wide):
+            return TileExpression(f"({place.bare}).to(tl.int64)")
+        return place
 
     def gathered(self, atom: Gathered, scope: Scope, under: Sequence[Condition]) -> TileExpression:
         """A place that is read from a tensor."""
@@ -218,12 +244,7 @@ class TilePrinter:
         if value.kind == "load":
             return self.load(value, scope, under)
         if value.kind == "index":
-            if value.place.constant is not None:
-                return self.writer.constant(value.place.constant, value.dtype)
-            place = self.place(value.place, scope, under)
-            if value.dtype == torch.int64 and not self.wide:
-                return TileExpression(f"({place.bare}).to(tl.int64)")
-            return place
+            return self._counted(value, scope, under)
         if value.kind == "reduced":
             return named(self.reduced_text[value.buffer])
         if value.kind == "guard":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -159,7 +160,14 @@ def pow_number(b: Builder, x: View, exponent: Any) -> View:
     0.5 and -0.5 by square roots. LoweringError for an integer to a negative power."""
     if not b.result_dtype().is_floating_point and exponent < 0:
         raise LoweringError("an integer to a negative power raises")
+    if exponent in (0.5, -0.5) and x.dtype == torch.float16 and not b.options.chip.is_gpu:
+        return b.pointwise(lambda x: _root_of_half(x, exponent), x)
     return b.pointwise(lambda x: _power(x, exponent), x)
+
+
+def _root_of_half(x: Expr, exponent: float) -> Expr:
+    """ATen calls pow() for these on a CPU, of which -0 is 0 and -inf is inf."""
+    return where(op("eq", x, -math.inf), math.inf if exponent > 0 else 0.0, _power(x + 0.0, exponent))
 
 
 def _power(x: Expr, exponent: Any) -> Expr:

@@ -136,3 +136,31 @@ def test_of_a_size_that_no_guard_can_name_64_bits_are_counted_in() -> None:
             torch.testing.assert_close(got, expected)
     assert run.ran_compiled, run.eager_reason
     assert "tl.int64" in "".join(kernel.sources["triton"] for kernel in run.compilation.kernels)
+
+
+def _squared(x: torch.Tensor, s: int) -> torch.Tensor:
+    return x + s * s
+
+
+def _divided(x: torch.Tensor, s: int) -> torch.Tensor:
+    return (torch.arange(x.shape[0]) * s // 7 + s * s // 3) * x
+
+
+def _of_sizes(x: torch.Tensor, s: int) -> torch.Tensor:
+    return x.sum() / x.shape[0] ** 4 + x * (x.shape[0] ** 3) + s
+
+
+@pytest.mark.parametrize("function", [_squared, _divided, _of_sizes])
+def test_numbers_of_sizes_are_counted_in_64_bits(function: Callable[..., Any]) -> None:
+    """An int is a symbol from its second value on, and no tensor bounds it."""
+    torch._dynamo.reset()
+    compiled = torch.compile(function, backend="nbcompile", options=INTERPRET)
+    for extent, number in ((3, 4), (9, 7), (2000, 50_000), (90, 2**31), (90, 3 * 10**9)):
+        x = torch.arange(extent)
+        assert torch.equal(compiled(x, number), function(x, number))
+
+
+def test_steps_of_a_sequence_are_counted_in_64_bits() -> None:
+    function = lambda x: x + torch.arange(0, 3000 * 3_000_000, 3_000_000)
+    x = torch.zeros(3000, dtype=torch.int64)
+    assert torch.equal(torch.compile(function, backend="nbcompile", options=INTERPRET)(x), function(x))
