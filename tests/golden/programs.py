@@ -155,6 +155,14 @@ def adamw_in_place(weight, grad, mean, square):
     square.copy_(new_square)
 
 
+@program(lambda: (torch.randn(40, 64), torch.randn(100, 64), torch.randint(-100, 100, (40,))))
+def added_rows_in_place(x, table, rows):
+    more = x + table[rows]
+    later = more.sum(0)[rows % 64]
+    x.copy_(more)
+    return later
+
+
 @program(lambda: (edgy(64, 2048, dtype=torch.bfloat16),))
 def swiglu_bf16(x):
     gate, value = x.chunk(2, -1)

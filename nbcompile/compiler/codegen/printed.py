@@ -81,10 +81,11 @@ class Parameter:
 
 @dataclass(frozen=True)
 class FunctionCall:
-    """One function that the wrapper calls for a kernel."""
+    """One function that the wrapper calls for a kernel; ``of``: another kernel, whose indices it looks at."""
 
     symbol: str
     parameters: tuple[Parameter, ...]
+    of: str = ""
 
 
 @dataclass(frozen=True)

@@ -213,9 +213,12 @@ class _Wrapper:
                 self.lines.append(f"{self.name(workspace.name)}.zero_()")
         for call in printed.calls:
             self.lines.append(f"{call.symbol}({', '.join(map(self._operand, call.parameters))})")
+            if call.of:
+                self.lines.append(f"check({call.of!r})")  # before the next is called
         if printed.workspaces:
             self.lines.append(f"del {', '.join(self.name(item.name) for item in printed.workspaces)}")
-        if any(parameter.kind == "status" for call in printed.calls for parameter in call.parameters):
+        own = [parameter for call in printed.calls if not call.of for parameter in call.parameters]
+        if any(parameter.kind == "status" for parameter in own):
             self.lines.append(f"check({group.name!r})")
         for name, old in group.in_place.items():
             if self._is_read(name):

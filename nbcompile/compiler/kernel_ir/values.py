@@ -105,6 +105,12 @@ class KernelValues:
         """What every reduction takes and every store writes."""
         return (*(item.value for item in self.reductions), *(item.value for item in self.stores))
 
+    @property
+    def needed(self) -> tuple[Value, ...]:
+        """The same and the positions of extremes."""
+        positions = (item.position for item in self.reductions)
+        return (*self.roots, *(item for item in positions if item is not None))
+
 
 def walk_values(roots: Iterable[Value]) -> list[Value]:
     """Every value the roots need, inputs before users."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
+from nbcompile.compiler.codegen.c.checks import called_ahead, look_ahead, stop_if_bad, with_ahead
 from nbcompile.compiler.codegen.c.columns import columns_nest, is_columns
 from nbcompile.compiler.codegen.c.expressions import CWriter
 from nbcompile.compiler.codegen.c.nests import LONG, Nests
 from nbcompile.compiler.codegen.c.rows import points_nest, rows_nest
-from nbcompile.compiler.codegen.c.scatter import scatter_nest
+from nbcompile.compiler.codegen.c.scatter import look_ahead_of_scatter, scatter_nest
 from nbcompile.compiler.codegen.printed import PrintedKernel
 from nbcompile.compiler.codegen.source import comment_of, source_of
 from nbcompile.compiler.kernel_ir.group_to_values import kernel_values, resolver_of
@@ -33,8 +34,10 @@ def groups_to_c(program: FusedProgram, vector_math: frozenset[str]) -> KernelSou
 
     def printed(place: int) -> PrintedKernel:
         group = program.groups[place]
-        return print_kernel(group, buffers, writer, comment_of(group, program))
+        kernel = print_kernel(group, buffers, writer, comment_of(group, program))
+        return with_ahead(kernel, ahead[group.id]) if group.id in ahead else kernel
 
+    ahead = called_ahead(program, lambda group: print_checks(group, buffers, writer))
     made = each_kernel([group.loops for group in program.groups], printed)
     kernels = {group.id: kernel for group, kernel in zip(program.groups, made, strict=True)}
     head = ["// made by nbcompile; header-free C", _declarations(writer, vector_math)]
@@ -46,8 +49,23 @@ def print_kernel(
 ) -> PrintedKernel:
     """The C function of a group; ``comment`` lines are put above it."""
     nests = Nests(_values(group, buffers), buffers, writer)
-    NESTS[nest_of(nests)](nests)
+    shape = nest_of(nests)
+    if group.in_place and shape != "scatter" and look_ahead(nests, nests.values.needed):
+        stop_if_bad(nests)
+    NESTS[shape](nests)
     return nests.function(comment)
+
+
+def print_checks(group: Group, buffers: Mapping[str, Buffer], writer: CWriter) -> PrintedKernel | None:
+    """The C function that looks at the indices which a group gathers by; None if none is known beforehand."""
+    nests = Nests(_values(group, buffers), buffers, writer)
+    nests.split.clear()
+    nests.writes.clear()
+    of_scatter = nest_of(nests) == "scatter"
+    if not (look_ahead_of_scatter(nests) if of_scatter else look_ahead(nests, nests.values.needed)):
+        return None
+    nests.checks_bounds = True
+    return nests.function([f"what {group.name} gathers by: nothing is overwritten before"], "_indices")
 
 
 def _values(group: Group, buffers: Mapping[str, Buffer]) -> KernelValues:

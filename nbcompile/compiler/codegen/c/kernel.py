@@ -67,6 +67,8 @@ class KernelPrinter:
         self.writes: dict[str, None] = {}
         self.sizes: dict[str, None] = {}
         self.checks_bounds = False
+        self.looks_ahead = False  # at indices, before the nest (see ``checks``)
+        self.looked_at: set[tuple[Value, str]] = set()  # indices, each with its text, that were found good
         self.hides_bits = False
         self.calls_library = calls_library(walk_values(values.roots))  # in the loop that is being written
         self.guards = 0  # around the expression that is being written
@@ -366,7 +368,7 @@ class KernelPrinter:
             text = f"({text}) & {EVERY_BIT}"
         size = self.place(atom.size, scope)
         kept = f"{self.writer.helper('in_range')}({text}, {size})"
-        if not self.guards:
+        if not self.guards or (atom.value, atom.text) in self.looked_at:
             return kept  # reported by a statement of its own
         self.checks_bounds = True
         return f"({out_of_range(text, size)}, {kept})"
@@ -382,12 +384,18 @@ class KernelPrinter:
         seen: set[str] = set()
         for value in values:
             for place in (value.place, *(item for bound in value.bounds for item in bound)):
-                for atom in sorted(place.atoms(), key=lambda atom: atom.text):
-                    if isinstance(atom, Gathered) and atom.text not in seen:
+                for atom in self.unlooked(place):
+                    if atom.text not in seen:
                         seen.add(atom.text)
                         self.checks_bounds = True
                         text = self.code(atom.value, scope).text
                         self.out.add(f"{out_of_range(text, self.place(atom.size, scope))};", [value.origin])
+
+    def unlooked(self, place: IndexExpr) -> list[Gathered]:
+        """The indices in a place that the nest has to look at itself."""
+        atoms = sorted(place.atoms(), key=lambda atom: atom.text)
+        found = [atom for atom in atoms if isinstance(atom, Gathered)]
+        return [atom for atom in found if (atom.value, atom.text) not in self.looked_at]
 
 
 def out_of_range(text: str, size: str) -> str:

@@ -38,7 +38,7 @@ from nbcompile.compiler.codegen.c.kernel import (
 from nbcompile.compiler.codegen.expression import Expression, name
 from nbcompile.compiler.codegen.printed import FunctionCall, Lines, Parameter, PrintedKernel
 from nbcompile.compiler.kernel_ir.guard_ranges import Range, decide
-from nbcompile.compiler.kernel_ir.values import KernelValues, Reduction, Store, Value, gathered, walk_values
+from nbcompile.compiler.kernel_ir.values import KernelValues, Reduction, Store, Value, walk_values
 from nbcompile.compiler.loop_ir.index import ONE, Axis, IndexExpr
 from nbcompile.compiler.loop_ir.nodes import Buffer
 from nbcompile.compiler.loop_ir.versions import Part
@@ -129,11 +129,11 @@ class Nests(KernelPrinter):
 
     # -- the function ------------------------------------------------------------------------------
 
-    def function(self, comment: Sequence[str]) -> PrintedKernel:
+    def function(self, comment: Sequence[str], suffix: str = "") -> PrintedKernel:
         """The C function around the nest that has been printed; ``comment`` lines are put above it."""
         group = self.values.group
         head, tail = self._declared_split(), self._finished_split()
-        symbol = f"{group.id.rsplit('.', 1)[-1]}_{group.name}"
+        symbol = f"{group.id.rsplit('.', 1)[-1]}_{group.name}{suffix}"
         parameters = self._parameters()
         signature = ", ".join(
             f"{item.type} {'' if item.kind == 'size' else '*'}{item.name}" for item in parameters
@@ -146,8 +146,9 @@ class Nests(KernelPrinter):
             whole.add(
                 f'  long {EVERY_BIT} = -1; __asm__("" : "+r"({EVERY_BIT})); // no comparison is an index'
             )
-        if self.checks_bounds:
+        if self.checks_bounds or self.looks_ahead:
             whole.add("  int bad = 0; // set if an index is out of range")
+        if self.checks_bounds:
             tail.add("if (bad) *status = 1;")
         for part in (head, self.out, tail):
             whole.extend(part)
@@ -167,7 +168,7 @@ class Nests(KernelPrinter):
             const = "" if buffer in self.writes else "const "
             found.append(Parameter(self.buffer_names[buffer], "buffer", f"{const}{kind}", buffer))
         found += [Parameter(size, "size", "long") for size in self.sizes]
-        if self.checks_bounds:
+        if self.checks_bounds or self.looks_ahead:
             found.append(Parameter("status", "status", "int"))
         return found
 
@@ -253,7 +254,7 @@ class Nests(KernelPrinter):
     @cached_property
     def _gathers(self) -> bool:
         return any(
-            gathered(place)
+            self.unlooked(place)
             for value in walk_values(self.values.roots)
             for place in (value.place, *(item for bound in value.bounds for item in bound))
         )

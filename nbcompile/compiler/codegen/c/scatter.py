@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import torch
 
+from nbcompile.compiler.codegen.c.checks import look_ahead, stop_if_bad
 from nbcompile.compiler.codegen.c.expressions import REGISTER_TYPES
 from nbcompile.compiler.codegen.c.kernel import Scope, out_of_range
 from nbcompile.compiler.codegen.c.nests import Nests
 from nbcompile.compiler.codegen.expression import Expression, name
 from nbcompile.compiler.kernel_ir.group_to_values import Resolver
-from nbcompile.compiler.kernel_ir.values import Gathered, Store, Value, gathered, walk_values
+from nbcompile.compiler.kernel_ir.values import Store, Value, gathered, walk_values
 from nbcompile.compiler.loop_ir.expr import Load, compute_dtype
+from nbcompile.compiler.loop_ir.fused import Group
 from nbcompile.compiler.loop_ir.index import ONE, ZERO, Axis, IndexExpr, index
 from nbcompile.compiler.loop_ir.nodes import Loop
 
@@ -24,15 +26,13 @@ CHUNK = 256
 def scatter_nest(nests: Nests) -> None:
     """Print the kernel of a group that holds one scatter."""
     group, nest = nests.values.group, nests.nest
-    loop = next(item for item in group.loops if item.kind == "scatter")
+    loop = _scatter_of(group)
     held = group.in_place.get(loop.name, loop.name)
     if held != loop.base:
         _copy_base(nests, loop)
-    resolver = _resolver(nests, loop)
-    binding = group.bindings[loop.id]
-    value = resolver.value(loop.body, binding)
-    targets = tuple(resolver.resolved(place, binding) for place in loop.target or ())
-    place = nests.buffers[loop.name].offset(targets)
+    value, targets, place = _point(nests, loop)
+    if held == loop.base and group.in_place and look_ahead(nests, [value], [place]):
+        stop_if_bad(nests)
     safe = [target.axis for target in targets if target.axis is not None]
     lane = safe[-1] if safe else None
     between = _open_chunks(nests, lane) if lane is not None else None
@@ -56,10 +56,31 @@ def scatter_nest(nests: Nests) -> None:
     where = f"{memory}[{nests.place(place, scope)}]"
     nests.out.touch(held, None, write=True)
     # nothing of an input is overwritten with what an index out of range was given
-    sure = held == loop.base and any(isinstance(atom, Gathered) for atom in place.atoms())
+    sure = held == loop.base and bool(nests.unlooked(place))
     _combine(nests, loop, f"if (!bad) {where}" if sure else where, where, nests.code(value, scope))
     for _ in range(len(nest.axes) + (lane is not None)):
         nests.out.close()
+
+
+def look_ahead_of_scatter(nests: Nests) -> bool:
+    """Print the loops that look at the indices of a scatter and of its base. False if there are none."""
+    loop = _scatter_of(nests.values.group)
+    _, _, base = _base(nests, loop)
+    of_base = look_ahead(nests, [base])
+    value, _, place = _point(nests, loop)
+    return look_ahead(nests, [value], [place]) or of_base
+
+
+def _scatter_of(group: Group) -> Loop:
+    return next(item for item in group.loops if item.kind == "scatter")
+
+
+def _point(nests: Nests, loop: Loop) -> tuple[Value, tuple[IndexExpr, ...], IndexExpr]:
+    """What one point of a scatter combines in, at which indices, and at which place of memory that is."""
+    resolver, binding = _resolver(nests, loop), nests.values.group.bindings[loop.id]
+    value = resolver.value(loop.body, binding)
+    targets = tuple(resolver.resolved(place, binding) for place in loop.target or ())
+    return value, targets, nests.buffers[loop.name].offset(targets)
 
 
 def _lies_along(nests: Nests, lane: Axis, value: Value, place: IndexExpr) -> bool:
@@ -78,15 +99,20 @@ def _resolver(nests: Nests, loop: Loop) -> Resolver:
     return resolver
 
 
-def _copy_base(nests: Nests, loop: Loop) -> None:
-    """``out = base``, computing the base where it is a loop of this group."""
+def _base(nests: Nests, loop: Loop) -> tuple[tuple[Axis, ...], tuple[IndexExpr, ...], Value]:
+    """The axes of the base, the indices of a point along them, and the value there."""
     out, base = nests.buffers[loop.name], nests.buffers[loop.base or ""]
     axes = tuple(Axis(f"c{n}", extent) for n, extent in enumerate(out.shape) if extent != ONE)
     free = iter(axes)
     kept = tuple(ZERO if extent == ONE else index(next(free)) for extent in out.shape)
     for n, axis in enumerate(axes):
         nests.axis_names[axis.text] = nests.fresh(f"c{n}")
-    value = _resolver(nests, loop).value(Load(base.name, kept, base.dtype), {})
+    return axes, kept, _resolver(nests, loop).value(Load(base.name, kept, base.dtype), {})
+
+
+def _copy_base(nests: Nests, loop: Loop) -> None:
+    """``out = base``, computing the base where it is a loop of this group."""
+    out, (axes, kept, value) = nests.buffers[loop.name], _base(nests, loop)
     for n, axis in enumerate(axes):
         if n == 0 and out.bytes_hint() > (1 << 16):
             nests.out.add("#pragma omp parallel for" + _clause(nests, ZERO, value))
@@ -116,18 +142,17 @@ def _open_chunks(nests: Nests, lane: Axis) -> tuple[str, str]:
 def _clause(nests: Nests, place: IndexExpr, value: Value) -> str:
     """What a loop is told whose statements note indices that are out of range."""
     places = (place, *(item.place for item in walk_values([value, *gathered(place)])))
-    if not any(map(gathered, places)):
+    if not any(map(nests.unlooked, places)):
         return ""
     nests.checks_bounds = True
     return " reduction(|:bad)"
 
 
 def _report_place(nests: Nests, place: IndexExpr, loop: Loop, scope: Scope) -> None:
-    for atom in sorted(place.atoms(), key=lambda atom: atom.text):
-        if isinstance(atom, Gathered):
-            nests.checks_bounds = True
-            text, size = nests.code(atom.value, scope).text, nests.place(atom.size, scope)
-            nests.out.add(f"{out_of_range(text, size)};", [loop.id])
+    for atom in nests.unlooked(place):
+        nests.checks_bounds = True
+        text, size = nests.code(atom.value, scope).text, nests.place(atom.size, scope)
+        nests.out.add(f"{out_of_range(text, size)};", [loop.id])
 
 
 def _combine(nests: Nests, loop: Loop, put: str, where: str, value: Expression) -> None:
