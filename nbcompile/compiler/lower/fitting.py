@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import torch
+
 from nbcompile.compiler.loop_ir.index import ONE, IndexExpr, product
 from nbcompile.compiler.loop_ir.nodes import View
 from nbcompile.compiler.loop_ir.proofs import proves
@@ -33,3 +35,19 @@ def require_slices(b: Builder, x: View, dim: int, picked: View, source: View) ->
     """LoweringError unless ``source`` surely has a slice of ``x`` along ``dim`` for each index ``picked``."""
     if x.axes:
         require(b, source.shape, (*x.shape[:dim], product(picked.shape), *x.shape[dim + 1 :]), "a source")
+
+
+def require_fit(values: torch.dtype, into: torch.dtype) -> None:
+    """Values of one type that are written where numbers of another are: eager converts one number, and
+    refuses it where it is too large. LoweringError unless each number of their type has a place there."""
+    if values == into or torch.bool in (values, into):
+        return
+    kinds = [dtype.is_complex + (dtype.is_complex or dtype.is_floating_point) for dtype in (values, into)]
+    (least, most), (lowest, highest) = _range(values), _range(into)
+    if kinds[0] > kinds[1] or least < lowest or most > highest:
+        raise LoweringError(f"a number of {values} may not fit into {into}")
+
+
+def _range(dtype: torch.dtype) -> tuple[float, float]:
+    info = torch.finfo(dtype) if dtype.is_floating_point or dtype.is_complex else torch.iinfo(dtype)
+    return info.min, info.max

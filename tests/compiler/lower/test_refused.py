@@ -106,3 +106,39 @@ def test_a_bound_that_the_type_does_not_hold(name: str, dtype: torch.dtype) -> N
             compiled(x)
     else:
         assert torch.equal(compiled(x), expected)
+
+
+NUMBERS: dict[str, tuple[Tensor, Tensor, bool]] = {  # with whether each number of the type fits
+    "of fewer bits": (torch.arange(6), torch.tensor([7], dtype=torch.int16), True),
+    "whole": (torch.arange(6.0), torch.tensor(7), True),
+    "into bools": (torch.arange(6) > 4, torch.tensor(0.5), True),
+    "of a half": (torch.arange(6.0), torch.tensor(0.5, dtype=torch.float16), True),
+    "with a fraction": (torch.arange(6), torch.tensor(2.7), False),
+    "too large": (torch.arange(6, dtype=torch.int8), torch.tensor(300), False),
+    "too large a fraction": (torch.arange(6.0), torch.tensor(1e300, dtype=torch.float64), False),
+}
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_a_number_of_another_type_where_a_mask_says(name: str) -> None:
+    """Eager converts it where it fits, and so the graph is compiled; where it may not, ATen is asked."""
+    x, number, fits = NUMBERS[name]
+
+    def program(x: Tensor, y: Tensor, mask: Tensor) -> Tensor:
+        return masked(x, mask, y) * 2
+
+    mask, run = torch.arange(6) % 2 == 0, nbcompile.compile(program, options={"cache": False})
+    try:
+        expected = program(x, number, mask)
+    except RuntimeError as error:
+        with pytest.raises(RuntimeError, match=str(error)):
+            run(x, number, mask)
+    else:
+        assert torch.equal(run(x, number, mask), expected)
+        assert run.ran_compiled, run.eager_reason
+    called = [call.name for call in run.compilation.library_calls]
+    assert ("aten.index_put" not in called) == fits, called
+    with pytest.raises(RuntimeError, match="dtypes match"):
+        nbcompile.compile(lambda x, y, i: x.index_put((i,), y))(
+            torch.ones(3), torch.tensor(1), torch.arange(2)
+        )

@@ -412,5 +412,7 @@ def logaddexp(b: Builder, x: View, y: View) -> View:
 
 @lowering("prims.fma")  # torch defines it when Dynamo first meets addcmul_ or addcdiv_
 def fma(b: Builder, x: Operand, y: Operand, z: Operand) -> View:
-    """``x * y + z`` in one operation: the product is not rounded by itself."""
-    return b.pointwise(lambda x, y, z: op("fma", x, y, z), x, y, z)
+    """``x * y + z`` in one operation: the product is not rounded by itself. Nothing of integers is."""
+    return b.pointwise(
+        lambda x, y, z: op("fma", x, y, z) if x.dtype.is_floating_point else x * y + z, x, y, z
+    )

@@ -16,7 +16,7 @@ from nbcompile.compiler.loop_ir.expr import where as choose
 from nbcompile.compiler.loop_ir.index import ONE, ZERO, IndexExpr, product
 from nbcompile.compiler.loop_ir.nodes import ScatterMode, View
 from nbcompile.compiler.lower.builder import Builder
-from nbcompile.compiler.lower.fitting import require, require_slices
+from nbcompile.compiler.lower.fitting import require, require_fit, require_slices
 from nbcompile.compiler.lower.operators.gather import along, indexed, position, some
 from nbcompile.compiler.lower.operators.shape import Place, expand_to, regroup, wrap_dim
 from nbcompile.compiler.lower.registry import Sample, lowering
@@ -94,6 +94,7 @@ def _masked_put(b: Builder, x: View, dim: int, mask: View, values: View, accumul
     picked = dim - (len(x.axes) - len(dims) + 1 - len(values.axes))  # the picked dimension in values
     if picked >= 0 and values.shape[picked] != ONE:
         raise LoweringError("which value goes where depends on the mask's data")
+    require_fit(values.dtype, x.dtype)
     require(b, mask.shape, x.shape[dim : dims.stop], "a mask")
     require(b, values.shape, (*x.shape[:dim], ONE, *x.shape[dims.stop :]), "values", broadcast=True)
 
