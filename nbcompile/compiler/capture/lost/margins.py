@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx
+from torch.nn import _reduction as old_words
 from torch.nn import functional as F
 
 
@@ -35,10 +36,10 @@ def multilabel_margin_loss(
     if input.dim() not in (1, 2) or input.shape != target.shape or input.shape[-1] == 0:
         return F.multilabel_margin_loss(input, target, size_average, reduce, reduction)  # which refuses it
     if size_average is not None or reduce is not None:
-        reduction = F._Reduction.legacy_get_string(size_average, reduce)
+        reduction = old_words.legacy_get_string(size_average, reduce)
     if torch.is_autocast_enabled(input.device.type) and input.dtype != torch.float64:
         input = input.float()
-    scores, classes = torch.atleast_2d(input), torch.atleast_2d(target)
+    scores, classes = (each if each.dim() == 2 else each.unsqueeze(0) for each in (input, target))
     places = torch.arange(scores.shape[1], device=target.device)
     ends = torch.where(classes == -1, places, scores.shape[1]).amin(1, keepdim=True)
     listed = places < ends
@@ -46,7 +47,7 @@ def multilabel_margin_loss(
     is_listed = (places == torch.where(listed, classes, -1).unsqueeze(2)).any(1)
     over = 1 - of_listed.unsqueeze(2) + scores.unsqueeze(1)  # row, listed class, any class
     counts = listed.unsqueeze(2) & ~is_listed.unsqueeze(1) & (over > 0)
-    each = torch.where(counts, over, 0).sum((1, 2)) / scores.shape[1]
+    each: Tensor = torch.where(counts, over, 0).sum((1, 2)) / scores.shape[1]
     if reduction == "none":
         return each.reshape(input.shape[:-1])
     return each.mean() if reduction == "mean" else each.sum()
