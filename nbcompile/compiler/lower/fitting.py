@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -46,6 +47,20 @@ def require_fit(values: torch.dtype, into: torch.dtype) -> None:
     (least, most), (lowest, highest) = _range(values), _range(into)
     if kinds[0] > kinds[1] or least < lowest or most > highest:
         raise LoweringError(f"a number of {values} may not fit into {into}")
+
+
+def require_number(value: object, dtype: torch.dtype) -> None:
+    """LoweringError for a number that eager refuses to make one of this type, as too large for it. (Unsigned
+    types take the negative of each number that they hold.)"""
+    if not isinstance(value, int | float) or dtype == torch.bool or dtype.is_complex:
+        return
+    lowest, highest = _range(dtype)
+    if dtype.is_floating_point:
+        held = not math.isfinite(value) or lowest <= value <= highest
+    else:
+        held = min(lowest, -highest) <= value <= highest
+    if not held:
+        raise LoweringError(f"{value} does not fit into {dtype}")
 
 
 def _range(dtype: torch.dtype) -> tuple[float, float]:

@@ -28,6 +28,18 @@ REFUSED: dict[str, tuple[Callable[..., Tensor], tuple[Tensor, ...]]] = {
     "an index too small": (lambda x: torch.select_scatter(x, x[0], 0, -7), (torch.ones(6, 2),)),
 }
 
+BYTES = torch.tensor([1, -2], dtype=torch.int8)
+REFUSED |= {
+    "a bool less a tensor": (lambda x: True - x, (torch.ones(3),)),
+    "a bool subtracted": (lambda x: x - False, (torch.arange(3),)),
+    "a mask subtracted": (lambda x: x - (x > 0), (torch.ones(3),)),
+    "a number beside bytes": (lambda x: torch.where(x > 0, 2**31, x), (BYTES,)),
+    "bytes filled": (lambda x: x.masked_fill(x > 0, -129) + 1, (BYTES,)),
+    "bytes of a number": (lambda x: torch.full_like(x, 300) + x, (BYTES,)),
+    "no integer": (lambda x: x + x.new_full((2,), float("nan")), (BYTES,)),
+    "a number beside floats": (lambda x: torch.where(x > 0, 1e300, x), (torch.ones(3),)),
+}
+
 
 @few(5)
 @pytest.mark.parametrize("dynamic", [False, True])
@@ -142,3 +154,15 @@ def test_a_number_of_another_type_where_a_mask_says(name: str) -> None:
         nbcompile.compile(lambda x, y, i: x.index_put((i,), y))(
             torch.ones(3), torch.tensor(1), torch.arange(2)
         )
+
+
+def test_numbers_that_fit_cost_no_call() -> None:
+    """Unsigned types take negative numbers, and floating-point ones infinities."""
+
+    def program(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        return x + x.new_full((2,), -255), torch.where(y > 0, float("inf"), y), torch.full_like(x, 7.9) + x
+
+    given = torch.tensor([3, 4], dtype=torch.uint8), torch.tensor([1.0, -2.0], dtype=torch.float16)
+    run = nbcompile.compile(program, options={"cache": False})
+    assert all(map(torch.equal, run(*given), program(*given)))
+    assert run.ran_compiled and not run.compilation.library_calls

@@ -23,6 +23,7 @@ from nbcompile.compiler.loop_ir.expr import (
 from nbcompile.compiler.loop_ir.index import Index, IndexExpr, index
 from nbcompile.compiler.loop_ir.nodes import View
 from nbcompile.compiler.lower.builder import Builder, Operand
+from nbcompile.compiler.lower.fitting import require_number
 from nbcompile.compiler.lower.registry import Sample, lowering
 from nbcompile.compiler.lower.samples import Call, Draw, call, calls, unary
 from nbcompile.errors import LoweringError
@@ -109,6 +110,7 @@ def clone(b: Builder, x: View, memory_format: Any = None) -> View:
 
 def _filled(b: Builder, value: Operand) -> View:
     dtype = b.result_dtype()
+    require_number(value, dtype)
     compute = compute_dtype(dtype)
     return b.generate(b.result_shape(), dtype, lambda *at: as_held(b.element(value, at, compute), dtype))
 
