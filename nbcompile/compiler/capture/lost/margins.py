@@ -11,7 +11,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx
-from torch.nn import _reduction as old_words
 from torch.nn import functional as F
 
 
@@ -36,7 +35,7 @@ def multilabel_margin_loss(
     if input.dim() not in (1, 2) or input.shape != target.shape or input.shape[-1] == 0:
         return F.multilabel_margin_loss(input, target, size_average, reduce, reduction)  # which refuses it
     if size_average is not None or reduce is not None:
-        reduction = old_words.legacy_get_string(size_average, reduce)
+        reduction = "none" if reduce is False else "sum" if size_average is False else "mean"
     if torch.is_autocast_enabled(input.device.type) and input.dtype != torch.float64:
         input = input.float()
     scores, classes = (each if each.dim() == 2 else each.unsqueeze(0) for each in (input, target))

@@ -36,7 +36,6 @@ def filled(b: Builder, shape: Sequence[IndexExpr], value: Number, dtype: torch.d
 
 
 # -- x[indices] = values --------------------------------------------------------------------------
-
 _INDEX_PUT = calls(
     set=lambda draw: call(draw(7, 5, special=True), [some(draw, 3, below=7, negative=True)], draw(3, 5)),
     add=lambda draw: call(draw(7, 5), [some(draw, 9, below=7, negative=True)], draw(9, 5), True),
