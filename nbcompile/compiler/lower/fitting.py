@@ -1,4 +1,5 @@
-"""Extents that an operator wants to be the same, and that its shape function does not compare."""
+"""What an operator wants to fit, and its shape function does not compare: extents that are to be the same,
+and numbers that are converted."""
 
 from __future__ import annotations
 

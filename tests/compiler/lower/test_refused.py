@@ -36,6 +36,9 @@ REFUSED |= {
     "a number beside bytes": (lambda x: torch.where(x > 0, 2**31, x), (BYTES,)),
     "bytes filled": (lambda x: x.masked_fill(x > 0, -129) + 1, (BYTES,)),
     "bytes of a number": (lambda x: torch.full_like(x, 300) + x, (BYTES,)),
+    "bytes padded": (lambda x: torch.nn.functional.pad(x, (1, 1), value=300), (BYTES,)),
+    "a slice of bytes": (lambda x: x.index_fill(0, torch.tensor([0]), 300), (BYTES,)),
+    "bytes here and there": (lambda x: x.scatter(0, torch.tensor([0]), 300), (BYTES,)),
     "no integer": (lambda x: x + x.new_full((2,), float("nan")), (BYTES,)),
     "a number beside floats": (lambda x: torch.where(x > 0, 1e300, x), (torch.ones(3),)),
 }

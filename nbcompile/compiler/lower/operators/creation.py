@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -12,6 +12,7 @@ import torch
 from nbcompile.compiler.loop_ir.expr import (
     Constant,
     Expr,
+    Number,
     as_held,
     compute_dtype,
     constant,
@@ -106,6 +107,11 @@ def clone(b: Builder, x: View, memory_format: Any = None) -> View:
 
 
 # -- one value everywhere ---------------------------------------------------------------------
+
+
+def filled(b: Builder, shape: Sequence[IndexExpr], value: Number, dtype: torch.dtype) -> View:
+    """A tensor of one value."""
+    return b.generate(shape, dtype, lambda *_: constant(constant(value, dtype).value, compute_dtype(dtype)))
 
 
 def _filled(b: Builder, value: Operand) -> View:

@@ -16,7 +16,8 @@ from nbcompile.compiler.loop_ir.expr import where as choose
 from nbcompile.compiler.loop_ir.index import ONE, ZERO, IndexExpr, product
 from nbcompile.compiler.loop_ir.nodes import ScatterMode, View
 from nbcompile.compiler.lower.builder import Builder
-from nbcompile.compiler.lower.fitting import require, require_fit, require_slices
+from nbcompile.compiler.lower.fitting import require, require_fit, require_number, require_slices
+from nbcompile.compiler.lower.operators.creation import filled
 from nbcompile.compiler.lower.operators.gather import along, indexed, position, some
 from nbcompile.compiler.lower.operators.shape import Place, expand_to, regroup, wrap_dim
 from nbcompile.compiler.lower.registry import Sample, lowering
@@ -28,11 +29,6 @@ aten = torch.ops.aten
 MODES: dict[str, ScatterMode] = {
     "add": "add", "sum": "add", "mean": "add", "multiply": "mul", "prod": "mul", "amax": "max", "amin": "min",
 }  # fmt: skip
-
-
-def filled(b: Builder, shape: Sequence[IndexExpr], value: Number, dtype: torch.dtype) -> View:
-    """A tensor of one value."""
-    return b.generate(shape, dtype, lambda *_: constant(constant(value, dtype).value, compute_dtype(dtype)))
 
 
 # -- x[indices] = values --------------------------------------------------------------------------
@@ -229,6 +225,7 @@ def scatter_src(b: Builder, x: View, dim: int, picked: View, src: View) -> View:
 @lowering(aten.scatter.value, samples=_SCATTER_VALUE)
 def scatter_value(b: Builder, x: View, dim: int, picked: View, value: Number) -> View:
     """As :func:`scatter_src` with one number, converted to the dtype of ``x``."""
+    require_number(value, x.dtype)
     return _scattered(b, x, dim, picked, value, "set")
 
 
@@ -451,6 +448,7 @@ def index_reduce(
 )
 def index_fill(b: Builder, x: View, dim: int, picked: View, value: View | Number) -> View:
     """One number, or 0-d tensor, in whole slices; negative indices count from the end."""
+    require_number(value, x.dtype)
     dim, compute = wrap_dim(dim, len(x.axes)), compute_dtype(x.dtype)
     count = picked.shape[0] if picked.axes else ONE
     shape = (*x.shape[:dim], count, *x.shape[dim + 1 :]) if x.axes else (count,)
