@@ -108,6 +108,8 @@ def _laid_out_as_traced(module: fx.GraphModule) -> fx.GraphModule:
             made.target = aten.reshape.default
         if node.target is aten.view_as_complex.default:
             made.target = _as_complex
+        if node.target is aten.gather.default and str(node.meta.get("original_aten")) in _LOSSES_OF_CLASSES:
+            made.target = _of_classes
         values = value if isinstance(value, tuple | list) else [value]
         wanted = [_strides(item, sizes) for item in values]
         if shows_an_argument(node.target) or not any(wanted):
@@ -116,6 +118,22 @@ def _laid_out_as_traced(module: fx.GraphModule) -> fx.GraphModule:
         laid_out = _restriding(wanted, symbols)
         renamed[node] = graph.call_function(laid_out, (made, *(sizes[symbol] for symbol in symbols)))
     return fx.GraphModule(module, graph)
+
+
+# by name: a copy of a graph has copies of the operators that its nodes' meta tells of
+_LOSSES_OF_CLASSES = ("aten.nll_loss_forward.default", "aten.nll_loss2d_forward.default")
+
+
+def _of_classes(scores: torch.Tensor, dim: int, classes: torch.Tensor) -> torch.Tensor:
+    """The ``gather`` that torch makes of a loss, which has other words than the loss for a class that is
+    none, and another type of error."""
+    try:
+        return scores.gather(dim, classes)
+    except RuntimeError:
+        outside = (classes < 0) | (classes >= scores.shape[dim])
+        if not outside.any():
+            raise
+        raise IndexError(f"Target {int(classes[outside][0])} is out of bounds.") from None
 
 
 def _as_complex(pair: torch.Tensor) -> torch.Tensor:

@@ -71,11 +71,13 @@ WHOLE = {
     ("compile_graph.py", "_taken_apart"): "a compiler that refuses no kernel by itself",
     ("compile_graph.py", "generate"): "nothing is left to take apart",
     ("fuse/loops_to_groups.py", "visit"): "a circle of kernels: a mistake of ours, and no kernel's",
+    ("in_aten.py", "_of_classes"): "when the graph runs: eager's own error",
     ("in_aten.py", "as_traced"): "when the graph runs: traced with another shape than eager's",
     ("loop_ir/versions.py", "*"): "made anew with every value apart, and not raised then",
     ("lower/as_itself.py", "called"): "an operator of the program that writes to its argument",
     ("lower/as_itself.py", "check_memory"): "kernels on one device, tensors on another",
     ("lower/aten_to_loops.py", "aten_to_loops"): "the graph holds what is no tensor (a script object)",
+    ("lower/aten_to_loops.py", "_returned"): "a sparse result, which keeps memory of ours",
     ("lower/aten_to_loops.py", "_check_sizes"): "a size that no argument tells",
     ("lower/aten_to_loops.py", "_lower_node"): "no operator of torch: it has no schema to call it by",
     ("lower/aten_to_loops.py", "_check_own_places"): "torch 2.11 traces a result as what it is not",
@@ -189,3 +191,11 @@ def test_what_a_lowering_raises_costs_its_node(monkeypatch: pytest.MonkeyPatch, 
     left = {node.op: node.note for node in run.compilation.fused_nodes if node.kind == "fallback"}
     assert [*left] == ["aten.sin"] and ("not so" in left["aten.sin"] or "a mistake" in left["aten.sin"])
     assert run.compilation.kernels
+
+
+def test_a_sparse_gradient_says_what_makes_it() -> None:
+    table = torch.nn.Embedding(10, 4, sparse=True)
+    run = nbcompile.compile(lambda i: (table(i) * 2).sin().sum(), options={"cache": False})
+    run(torch.tensor([1, 2, 1])).backward()
+    assert table.weight.grad is not None and table.weight.grad.is_sparse
+    assert "sparse_coo_tensor" in run.eager_reason and "makes a sparse tensor" in run.eager_reason

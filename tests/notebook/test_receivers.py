@@ -46,6 +46,28 @@ def test_the_line_is_told_its_kernels(notebook: Notebook) -> None:
     assert found[2].fate == "fused" and found[2].chips
 
 
+STEP = """
+optimizer = torch.optim.Adam(net.parameters())
+def step(x, y):
+    optimizer.zero_grad()
+    loss = F.cross_entropy(net(x), y)
+    loss.backward()
+    optimizer.step()
+    return loss.detach()
+"""
+
+
+def test_what_is_appended_at_each_step_is_compiled(notebook: Notebook) -> None:
+    """Dynamo breaks the graph within the function, so the loop is Python's: the call in it is not."""
+    body = "losses = []\nfor i in range(3):\n    losses.append(step(x * 2, y))\nlosses"
+    plain, compiled = notebook.both(SETUP + STEP, body, "--no-bench")
+    assert near(compiled.facts()) == near(plain.facts())
+    found = rows(notebook, "kept = []\nfor i in range(100):\n    kept.append(x * i)\n    kept.append(i)")
+    assert (found[4].fate, found[5].fate) == ("fused", "python")
+    found = rows(notebook, SETUP + STEP + body)
+    assert [chip for row in found.values() for chip in row.chips if chip.fate == "fused"]
+
+
 @pytest.mark.parametrize(
     "text",
     [

@@ -29,6 +29,7 @@ from typing import Any, Literal, TypeVar
 
 from nbcompile.compiler.capture.python_reasons import (
     expression_reason,
+    grown_by,
     head_reason,
     is_step,
     python_reason,
@@ -258,6 +259,8 @@ class _Rewriter:
             if is_candidate:
                 number = self.next_id
                 self.next_id += 1
+                if in_loop and (call := grown_by(node)) is not None:
+                    self._grown(call, block)
             self._descend(node, in_loop, show and self.interactivity in ("all", "last"))
             if not is_candidate:
                 self._close(pending)
@@ -300,6 +303,16 @@ class _Rewriter:
         self.python.append(PythonStatement(node.lineno, reason, block, end_line=head_end(node)))
         call.func.value = _placed(_asked(call.func.value, number, shown=True), call.func.value)
         return CellStatement(number, computed, number, block, in_loop, True)
+
+    def _grown(self, call: ast.Call, block: int) -> None:
+        """Of ``losses.append(step(x))`` in a loop, ``step(x)`` as a statement of its own: it is asked about
+        where the whole is left to Python."""
+        number = self.next_id
+        self.next_id += 1
+        given = call.args[0]
+        computed = ast.copy_location(ast.Expr(copied(given)), given)
+        self.runs[number] = (CellStatement(number, computed, number, block, True, True),)
+        call.args[0] = _placed(_asked(given, number, shown=True), given)
 
     def _close(self, pending: list[CellStatement]) -> None:
         for start, statement in enumerate(pending):

@@ -127,8 +127,9 @@ def _of_signed_or_bytes(
     rewrite: Callable[..., torch.Tensor], x: torch.Tensor, *args: Any, **kwargs: Any
 ) -> Any:
     """``all``: torch's rewrite asks what is not true of each element, of which ATen has no kernel for the
-    wider unsigned integers."""
-    if x.dtype in (torch.uint16, torch.uint32, torch.uint64):
+    wider unsigned integers, nor for floating-point numbers of a byte."""
+    a_byte = x.dtype.is_floating_point and x.dtype.itemsize == 1
+    if a_byte or x.dtype in (torch.uint16, torch.uint32, torch.uint64):
         return NotImplemented  # the op stays as it is
     return rewrite(x, *args, **kwargs)
 

@@ -20,6 +20,7 @@ from nbcompile.compiler.capture.graph_record import (
 )
 from nbcompile.compiler.capture.lost.default_device import write_default_device
 from nbcompile.compiler.capture.lost.dropout import off_is_its_input, with_repeated, without_repeated
+from nbcompile.compiler.capture.lost.margins import as_the_kernel_does
 from nbcompile.compiler.capture.lost.out import copy_into_out
 from nbcompile.compiler.capture.lost.python_draws import told_as_they_come
 from nbcompile.compiler.linear_cross_entropy.rewrite import chunk_linear_cross_entropy
@@ -54,9 +55,18 @@ def _out(graph: FxGraph, setting: passes.Setting) -> FxGraph:
     return graph
 
 
+def _margins(graph: FxGraph, setting: passes.Setting) -> FxGraph:
+    if written := as_the_kernel_does(graph.module):
+        setting.said.append(
+            f"{count_text(written, 'multilabel_margin_loss')} written out as ATen computes it"
+        )
+    return graph
+
+
 FX_PASSES = (
     passes.Pass("dropout", _dropout),
     passes.Pass("out=", _out),
+    passes.Pass("margin losses", _margins),
     passes.Pass("linear + cross_entropy", chunk_linear_cross_entropy),
     passes.Pass("attention", _attention),
 )

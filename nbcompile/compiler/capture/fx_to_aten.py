@@ -32,6 +32,7 @@ from nbcompile.compiler.capture.lost.branches import branches_lost
 from nbcompile.compiler.capture.lost.quantized import quantized_lost
 from nbcompile.compiler.capture.lost.related import as_views, gradients_lost, related
 from nbcompile.compiler.capture.lost.updates import (
+    only_in_inference_mode,
     strides_lost,
     subtracts_bools,
     updated_number,
@@ -175,7 +176,9 @@ def compile_fx_graph(
     call = as_views(call, related(graph.module.graph))
     fixed = list(map(_is_static, graph.module.graph.find_nodes(op="placeholder")))
     say = functools.partial(recorder.leave_call_to_eager, graph.id)
-    return overlapping.where_compiled_for(call, modes.eagerly(graph.module), example_inputs, fixed, say)
+    eager = modes.eagerly(graph.module)
+    call = only_in_inference_mode(call, eager, example_inputs, say)
+    return overlapping.where_compiled_for(call, eager, example_inputs, fixed, say)
 
 
 def _left_whole(graph: FxGraph, recorder: Recorder, error: Exception, why: str) -> Callable[..., Any]:

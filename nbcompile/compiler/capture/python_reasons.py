@@ -73,6 +73,19 @@ def receiver_reads(node: ast.stmt) -> ast.Call | None:
     return call if worth else None
 
 
+def grown_by(node: ast.stmt) -> ast.Call | None:
+    """The call of ``losses.append(step(x))``: a statement that keeps what an expression gives, which may be
+    compiled. None for any other."""
+    call = node.value if isinstance(node, ast.Expr) else None
+    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute):
+        return None
+    if call.func.attr != "append" or not isinstance(call.func.value, ast.Name) or call.keywords:
+        return None
+    if len(call.args) != 1 or not isinstance(call.args[0], ast.Call | ast.BinOp | ast.UnaryOp):
+        return None
+    return call if _computes(call.args[0]) and expression_reason(call.args[0]) is None else None
+
+
 def _computes(node: ast.expr) -> bool:
     """Whether there is more in it than a tensor that is handed on."""
     while (

@@ -93,7 +93,7 @@ def aten_to_loops(
                     node
                 ]  # whoever reads the input from here on sees what was written
         elif node.op == "output":
-            outputs = Outputs(builder, graph, values, inputs).of(_flat(node.args[0]))
+            outputs = Outputs(builder, graph, values, inputs).of(_returned(graph, node))
             apart = _apart(_flat(node.args[0]), outputs)
         else:
             raise LoweringError(f"the graph has a {node.op} node, {node.name}")
@@ -110,6 +110,22 @@ def aten_to_loops(
     live = without_dead_statements(program)
     _check_sizes(live)
     return live
+
+
+def _returned(graph: AtenGraph, output: fx.Node) -> list[Any]:
+    """What a graph returns. LoweringError for a result that is a sparse tensor: it keeps the memory that it
+    is made of, of which nobody here knows, and others would be given it."""
+    items = _flat(output.args[0])
+    for item in items:
+        fake = item.meta.get("val") if isinstance(item, fx.Node) else None
+        if isinstance(fake, torch.Tensor) and fake.layout != torch.strided:
+            lines = [span.line for span in graph.spans.get(item.name, ()) if not span.file]
+            raise LoweringError(
+                f"{item.target} makes a sparse tensor, and kernels are of dense ones",
+                line=min(lines, default=None),
+                advice="Dense gradients (sparse=False) are compiled.",
+            )
+    return items
 
 
 def _apart(items: Sequence[Any], outputs: Sequence[Output]) -> frozenset[int]:

@@ -312,6 +312,12 @@ def _scope(
     }
 
 
+class OutOfRangeError(IndexError, RuntimeError):
+    """Of whichever operator of a kernel. Eager raises IndexError for some (indexing, embedding, a loss's
+    classes) and RuntimeError for others (``gather``, ``scatter_``, ``index_add_``): whoever catches eager's
+    error catches this one."""
+
+
 def _flag() -> dict[str, Any]:
     """What a kernel says that it met an index out of range in, and what raises it."""
     flag = ctypes.c_int(0)
@@ -319,7 +325,7 @@ def _flag() -> dict[str, Any]:
     def check(kernel: str) -> None:
         if flag.value:
             flag.value = 0
-            raise IndexError(f"index out of range in kernel {kernel}")
+            raise OutOfRangeError(f"index out of range in kernel {kernel}")
 
     return {"status": ctypes.addressof(flag), "check": check, "_flag": flag}
 

@@ -135,3 +135,36 @@ def test_where_no_kernel_checks_indices_they_need_not_be_read(name: str) -> None
     x, index = torch.randn(6, 8), torch.tensor([0, 5])
     torch.testing.assert_close(run(x, index), fn(x, index))
     assert run.ran_compiled and len(run.compilation.kernels) == 1, run.eager_reason
+
+
+CLASSES: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
+    "mean": F.cross_entropy,
+    "smoothed": lambda x, y: F.cross_entropy(x, y, label_smoothing=0.1),
+    "each": lambda x, y: F.nll_loss(x.log_softmax(1), y, reduction="none"),
+    "pixels": lambda x, y: F.cross_entropy(x.view(4, 5, 1, 1), y.view(4, 1, 1)),
+    "trained": lambda x, y: F.cross_entropy(x.clone().requires_grad_(), y),
+}
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_a_class_that_is_none_is_eagers_error(name: str) -> None:
+    """torch makes a ``gather`` of a loss, which raises another type of error."""
+    run, x = nbcompile.compile(CLASSES[name], options=OPTIONS), torch.randn(4, 5)
+    for wrong in (5, -1):
+        with pytest.raises(IndexError, match=f"Target {wrong} is out of bounds"):
+            run(x, torch.tensor([0, wrong, 1, 2]))
+    good = torch.tensor([0, -100, 1, 2])
+    torch.testing.assert_close(run(x, good), CLASSES[name](x, good))
+    with pytest.raises(IndexError):
+        run(x, torch.tensor([0, 5, 1, 2]))
+    assert run.ran_compiled, run.eager_reason
+
+
+@pytest.mark.parametrize("kind", [IndexError, RuntimeError])
+def test_whoever_catches_eagers_error_catches_a_kernels(kind: type[Exception]) -> None:
+    """Eager raises RuntimeError here, and IndexError for ``x[i] = 1``; a graph that overwrites is not run
+    again in ATen."""
+    run = nbcompile.compile(lambda x, i: x.index_add_(0, i, x.new_ones(2, 5)), options=OPTIONS)
+    with pytest.raises(kind):
+        run(torch.ones(4, 5), torch.tensor([0, 9]))
+    assert run.ran_compiled, run.eager_reason

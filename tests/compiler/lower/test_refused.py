@@ -28,6 +28,21 @@ REFUSED: dict[str, tuple[Callable[..., Tensor], tuple[Tensor, ...]]] = {
     "an index too small": (lambda x: torch.select_scatter(x, x[0], 0, -7), (torch.ones(6, 2),)),
 }
 
+BYTES = torch.tensor([1, -2], dtype=torch.int8)
+REFUSED |= {
+    "a bool less a tensor": (lambda x: True - x, (torch.ones(3),)),
+    "a bool subtracted": (lambda x: x - False, (torch.arange(3),)),
+    "a mask subtracted": (lambda x: x - (x > 0), (torch.ones(3),)),
+    "a number beside bytes": (lambda x: torch.where(x > 0, 2**31, x), (BYTES,)),
+    "bytes filled": (lambda x: x.masked_fill(x > 0, -129) + 1, (BYTES,)),
+    "bytes of a number": (lambda x: torch.full_like(x, 300) + x, (BYTES,)),
+    "bytes padded": (lambda x: torch.nn.functional.pad(x, (1, 1), value=300), (BYTES,)),
+    "a slice of bytes": (lambda x: x.index_fill(0, torch.tensor([0]), 300), (BYTES,)),
+    "bytes here and there": (lambda x: x.scatter(0, torch.tensor([0]), 300), (BYTES,)),
+    "no integer": (lambda x: x + x.new_full((2,), float("nan")), (BYTES,)),
+    "a number beside floats": (lambda x: torch.where(x > 0, 1e300, x), (torch.ones(3),)),
+}
+
 
 @few(5)
 @pytest.mark.parametrize("dynamic", [False, True])
@@ -106,3 +121,51 @@ def test_a_bound_that_the_type_does_not_hold(name: str, dtype: torch.dtype) -> N
             compiled(x)
     else:
         assert torch.equal(compiled(x), expected)
+
+
+NUMBERS: dict[str, tuple[Tensor, Tensor, bool]] = {  # with whether each number of the type fits
+    "of fewer bits": (torch.arange(6), torch.tensor([7], dtype=torch.int16), True),
+    "whole": (torch.arange(6.0), torch.tensor(7), True),
+    "into bools": (torch.arange(6) > 4, torch.tensor(0.5), True),
+    "of a half": (torch.arange(6.0), torch.tensor(0.5, dtype=torch.float16), True),
+    "with a fraction": (torch.arange(6), torch.tensor(2.7), False),
+    "too large": (torch.arange(6, dtype=torch.int8), torch.tensor(300), False),
+    "too large a fraction": (torch.arange(6.0), torch.tensor(1e300, dtype=torch.float64), False),
+}
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_a_number_of_another_type_where_a_mask_says(name: str) -> None:
+    """Eager converts it where it fits, and so the graph is compiled; where it may not, ATen is asked."""
+    x, number, fits = NUMBERS[name]
+
+    def program(x: Tensor, y: Tensor, mask: Tensor) -> Tensor:
+        return masked(x, mask, y) * 2
+
+    mask, run = torch.arange(6) % 2 == 0, nbcompile.compile(program, options={"cache": False})
+    try:
+        expected = program(x, number, mask)
+    except RuntimeError as error:
+        with pytest.raises(RuntimeError, match=str(error)):
+            run(x, number, mask)
+    else:
+        assert torch.equal(run(x, number, mask), expected)
+        assert run.ran_compiled, run.eager_reason
+    called = [call.name for call in run.compilation.library_calls]
+    assert ("aten.index_put" not in called) == fits, called
+    with pytest.raises(RuntimeError, match="dtypes match"):
+        nbcompile.compile(lambda x, y, i: x.index_put((i,), y))(
+            torch.ones(3), torch.tensor(1), torch.arange(2)
+        )
+
+
+def test_numbers_that_fit_cost_no_call() -> None:
+    """Unsigned types take negative numbers, and floating-point ones infinities."""
+
+    def program(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        return x + x.new_full((2,), -255), torch.where(y > 0, float("inf"), y), torch.full_like(x, 7.9) + x
+
+    given = torch.tensor([3, 4], dtype=torch.uint8), torch.tensor([1.0, -2.0], dtype=torch.float16)
+    run = nbcompile.compile(program, options={"cache": False})
+    assert all(map(torch.equal, run(*given), program(*given)))
+    assert run.ran_compiled and not run.compilation.library_calls

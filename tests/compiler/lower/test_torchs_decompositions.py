@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch._decomp import decomposition_table
 
+import nbcompile
 from nbcompile.compiler.capture.decompositions import _ADDED, _KEPT, core_table
 from nbcompile.compiler.loop_ir.interpret import interpret
 from nbcompile.compiler.lower.registry import registry
@@ -64,3 +65,18 @@ def test_torchs_rewrite_gives_the_same(target):
             wide = as_list(rewrite(*map(_wide, args), **{key: _wide(value) for key, value in kwargs.items()}))
             program, inputs, _, _ = lower_sample(entry, sample)
         compare(list(interpret(program, [fresh(item) for item in inputs])), theirs, wide)
+
+
+@few(2)
+@pytest.mark.parametrize("options", [{}, {"interpret": True}], ids=["c", "triton"])
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.uint8, torch.float32])
+def test_a_product_that_is_added_in_place(dtype: torch.dtype, options: dict[str, Any]) -> None:
+    """Torch makes an ``fma`` of it, of whole numbers too."""
+
+    def program(x: torch.Tensor, y: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
+        return x.addcmul_(y, z, value=2) * 3
+
+    given = [torch.arange(n, n + 70).to(dtype) for n in (3, 2, 100)]
+    run = nbcompile.compile(program, options={"cache": False, **options})
+    torch.testing.assert_close(run(given[0].clone(), *given[1:]), program(*given))
+    assert run.ran_compiled, run.eager_reason

@@ -37,6 +37,17 @@ def _alike(tensors: Sequence[torch.Tensor]) -> None:
         raise LoweringError(f"eager takes tensors of one type here, and these are of {_named(kinds)}")
 
 
+def _put(
+    input: torch.Tensor, indices: Sequence[torch.Tensor | None], values: torch.Tensor, accumulate: Any = False
+) -> None:
+    """Of one number that goes wherever a mask says eager makes a ``masked_fill_``, which converts it."""
+    given = [each for each in indices if each is not None]
+    filled = not accumulate and len(given) == 1 and given[0].dtype == torch.bool
+    one = all(isinstance(extent, int) and extent == 1 for extent in values.shape)
+    if not (filled and one and values.device.type == "cpu"):
+        _alike([input, values])
+
+
 def _norm(*places: int) -> Check:
     """Weights and statistics of a norm: of one type, the input's, or float32 for a half type."""
 
@@ -85,7 +96,7 @@ _CHECKS: dict[str, Check] = {
     "convolution": _one_type(0, 1, 2),
     "index_add": _one_type(0, 3),
     "index_copy": _one_type(0, 3),
-    "index_put": _one_type(0, 2),
+    "index_put": _put,
     "native_layer_norm": _norm(2, 3),
     "native_group_norm": _norm(1, 2),
     "nll_loss_forward": _loss_of_classes,

@@ -18,6 +18,7 @@ of memory that is overwritten, which is left to eager. So is what is written int
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -99,3 +100,26 @@ def _is_number(value: object) -> bool:
         isinstance(value, torch.Tensor)
         and (value.dim(), value.dtype, value.device.type) == (0, torch.float64, "cpu")
     )  # fmt: skip
+
+
+def only_in_inference_mode(
+    call: Callable[..., Any], eager: Callable[..., Any], inputs: Sequence[Any], say: Callable[[str], None]
+) -> Callable[..., Any]:
+    """``call``; of a graph, which AOTAutograd has just compiled, that overwrites a tensor made in inference
+    mode, ``eager`` outside of that mode, and ``say`` that: eager refuses it where it is written to, of which
+    no kernel of ours asks. Dynamo's guards tell such tensors from others; while it compiles the mode is off.
+    """
+    context = torch._guards.TracingContext.try_get()
+    metadata = context.fw_metadata if context is not None else None
+    pairs = zip(inputs, metadata.input_info, strict=False) if metadata is not None else ()
+    overwritten = [each for each, known in pairs if known.mutates_data and isinstance(each, torch.Tensor)]
+    if not any(each.is_inference() for each in overwritten):
+        return call
+
+    def run(*given: Any) -> Any:
+        if torch.is_inference_mode_enabled():
+            return call(*given)
+        say("it overwrites a tensor of inference mode outside of it")
+        return eager(*given)
+
+    return run

@@ -52,7 +52,9 @@ def add(b: Builder, x: Operand, y: Operand, alpha: Any = 1) -> View:
 @lowering(aten.sub.Tensor, samples=binary(alpha=[1, 3]))
 @lowering(aten.sub.Scalar, samples=with_numbers(2, 0.3, alpha=[1, 3]))
 def sub(b: Builder, x: Operand, y: Operand, alpha: Any = 1) -> View:
-    """``x - alpha * y``, in the type of the result."""
+    """``x - alpha * y``, in the type of the result. LoweringError for bools, which eager refuses."""
+    if any(isinstance(each, bool) or getattr(each, "dtype", None) == torch.bool for each in (x, y)):
+        raise LoweringError("a bool is subtracted, or subtracted from")
     return b.pointwise(lambda x, y: x - (y if alpha == 1 else y * alpha), x, y)
 
 
@@ -412,5 +414,7 @@ def logaddexp(b: Builder, x: View, y: View) -> View:
 
 @lowering("prims.fma")  # torch defines it when Dynamo first meets addcmul_ or addcdiv_
 def fma(b: Builder, x: Operand, y: Operand, z: Operand) -> View:
-    """``x * y + z`` in one operation: the product is not rounded by itself."""
-    return b.pointwise(lambda x, y, z: op("fma", x, y, z), x, y, z)
+    """``x * y + z`` in one operation: the product is not rounded by itself. Nothing of integers is."""
+    return b.pointwise(
+        lambda x, y, z: op("fma", x, y, z) if x.dtype.is_floating_point else x * y + z, x, y, z
+    )

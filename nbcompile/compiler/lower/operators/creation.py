@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -12,6 +12,7 @@ import torch
 from nbcompile.compiler.loop_ir.expr import (
     Constant,
     Expr,
+    Number,
     as_held,
     compute_dtype,
     constant,
@@ -23,6 +24,7 @@ from nbcompile.compiler.loop_ir.expr import (
 from nbcompile.compiler.loop_ir.index import Index, IndexExpr, index
 from nbcompile.compiler.loop_ir.nodes import View
 from nbcompile.compiler.lower.builder import Builder, Operand
+from nbcompile.compiler.lower.fitting import require_number
 from nbcompile.compiler.lower.registry import Sample, lowering
 from nbcompile.compiler.lower.samples import Call, Draw, call, calls, unary
 from nbcompile.errors import LoweringError
@@ -107,8 +109,14 @@ def clone(b: Builder, x: View, memory_format: Any = None) -> View:
 # -- one value everywhere ---------------------------------------------------------------------
 
 
+def filled(b: Builder, shape: Sequence[IndexExpr], value: Number, dtype: torch.dtype) -> View:
+    """A tensor of one value."""
+    return b.generate(shape, dtype, lambda *_: constant(constant(value, dtype).value, compute_dtype(dtype)))
+
+
 def _filled(b: Builder, value: Operand) -> View:
     dtype = b.result_dtype()
+    require_number(value, dtype)
     compute = compute_dtype(dtype)
     return b.generate(b.result_shape(), dtype, lambda *at: as_held(b.element(value, at, compute), dtype))
 

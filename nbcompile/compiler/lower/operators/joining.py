@@ -12,6 +12,7 @@ from nbcompile.compiler.loop_ir.expr import Expr, Guarded, compute_dtype, consta
 from nbcompile.compiler.loop_ir.index import ONE, ZERO, IndexExpr, at_least, mod, product
 from nbcompile.compiler.loop_ir.nodes import View
 from nbcompile.compiler.lower.builder import Builder
+from nbcompile.compiler.lower.fitting import require_number
 from nbcompile.compiler.lower.operators.shape import reshape, same, wrap_dim
 from nbcompile.compiler.lower.registry import library, lowering
 from nbcompile.compiler.lower.samples import call, calls, of_view
@@ -109,6 +110,7 @@ def constant_pad_nd(b: Builder, x: View, pad: Sequence[Any], value: Any = 0) -> 
     for n, (left, right) in enumerate(zip(pad[::2], pad[1::2], strict=True)):
         before[rank - 1 - n], after[rank - 1 - n] = b.size(left), b.size(right)
     dtype = b.result_dtype()
+    require_number(value, dtype)
 
     def body(*where: IndexExpr) -> Expr:
         place = tuple(at - left for at, left in zip(where, before, strict=True))

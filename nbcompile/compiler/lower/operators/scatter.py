@@ -16,7 +16,8 @@ from nbcompile.compiler.loop_ir.expr import where as choose
 from nbcompile.compiler.loop_ir.index import ONE, ZERO, IndexExpr, product
 from nbcompile.compiler.loop_ir.nodes import ScatterMode, View
 from nbcompile.compiler.lower.builder import Builder
-from nbcompile.compiler.lower.fitting import require, require_slices
+from nbcompile.compiler.lower.fitting import require, require_fit, require_number, require_slices
+from nbcompile.compiler.lower.operators.creation import filled
 from nbcompile.compiler.lower.operators.gather import along, indexed, position, some
 from nbcompile.compiler.lower.operators.shape import Place, expand_to, regroup, wrap_dim
 from nbcompile.compiler.lower.registry import Sample, lowering
@@ -30,13 +31,7 @@ MODES: dict[str, ScatterMode] = {
 }  # fmt: skip
 
 
-def filled(b: Builder, shape: Sequence[IndexExpr], value: Number, dtype: torch.dtype) -> View:
-    """A tensor of one value."""
-    return b.generate(shape, dtype, lambda *_: constant(constant(value, dtype).value, compute_dtype(dtype)))
-
-
 # -- x[indices] = values --------------------------------------------------------------------------
-
 _INDEX_PUT = calls(
     set=lambda draw: call(draw(7, 5, special=True), [some(draw, 3, below=7, negative=True)], draw(3, 5)),
     add=lambda draw: call(draw(7, 5), [some(draw, 9, below=7, negative=True)], draw(9, 5), True),
@@ -94,6 +89,7 @@ def _masked_put(b: Builder, x: View, dim: int, mask: View, values: View, accumul
     picked = dim - (len(x.axes) - len(dims) + 1 - len(values.axes))  # the picked dimension in values
     if picked >= 0 and values.shape[picked] != ONE:
         raise LoweringError("which value goes where depends on the mask's data")
+    require_fit(values.dtype, x.dtype)
     require(b, mask.shape, x.shape[dim : dims.stop], "a mask")
     require(b, values.shape, (*x.shape[:dim], ONE, *x.shape[dims.stop :]), "values", broadcast=True)
 
@@ -229,6 +225,7 @@ def scatter_src(b: Builder, x: View, dim: int, picked: View, src: View) -> View:
 @lowering(aten.scatter.value, samples=_SCATTER_VALUE)
 def scatter_value(b: Builder, x: View, dim: int, picked: View, value: Number) -> View:
     """As :func:`scatter_src` with one number, converted to the dtype of ``x``."""
+    require_number(value, x.dtype)
     return _scattered(b, x, dim, picked, value, "set")
 
 
@@ -451,6 +448,7 @@ def index_reduce(
 )
 def index_fill(b: Builder, x: View, dim: int, picked: View, value: View | Number) -> View:
     """One number, or 0-d tensor, in whole slices; negative indices count from the end."""
+    require_number(value, x.dtype)
     dim, compute = wrap_dim(dim, len(x.axes)), compute_dtype(x.dtype)
     count = picked.shape[0] if picked.axes else ONE
     shape = (*x.shape[:dim], count, *x.shape[dim + 1 :]) if x.axes else (count,)

@@ -120,3 +120,30 @@ def test_what_is_written_where_strides_meet(
         torch.testing.assert_close(run(found), function(expected))
         torch.testing.assert_close(found, expected)
     assert ("several times (as_strided)" in run.eager_reason) == lost
+
+
+def test_a_tensor_of_inference_mode_is_overwritten_in_that_mode_alone() -> None:
+    """Torch's kernels ask; eager's words come of eager itself."""
+
+    def program(x: Tensor, y: Tensor) -> Tensor:
+        x.mul_(2)
+        return x + y
+
+    with torch.inference_mode():
+        x = torch.ones(3)
+    y = torch.ones(3)
+    for seen in ((), (y.clone(),)):  # first, and where a graph is there already
+        torch._dynamo.reset()
+        run = nbcompile.compile(program, options={"cache": False})
+        for other in seen:
+            run(other, y)
+        with pytest.raises(RuntimeError, match="Inplace update to inference tensor outside InferenceMode"):
+            run(x, y)
+        assert torch.equal(run(y, x), program(torch.ones(3), x)), "which it may read"
+        y = torch.ones(3)
+    with torch.inference_mode():
+        run = nbcompile.compile(program, options={"cache": False})
+        assert torch.equal(run(x, y), x + 1)
+    assert run.ran_compiled, run.eager_reason
+    with torch.no_grad(), pytest.raises(RuntimeError, match="Inplace update to inference tensor"):
+        run(x, y)
