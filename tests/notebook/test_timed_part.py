@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from nbcompile.record.compilation import Compilation, TimedCellPart
 from nbcompile.record.measured import TimedLoop
+from nbcompile.view import to_text
 from nbcompile.view.facts.facts import verdict
 from tests.notebook.conftest import Notebook
 
@@ -90,6 +91,33 @@ def test_train_knows_the_backward_that_the_cell_does_not_call(notebook: Notebook
     called = measured(notebook, "y = torch.tanh(m(x)).sum()\ny.backward()")
     assert [graph.id for graph in called.graphs] == [graph.id for graph in record.graphs]
     assert {kernel.id for kernel in called.kernels} == {kernel.id for kernel in record.kernels}
+
+
+def test_what_asks_for_values_is_timed_as_it_ran(notebook: Notebook) -> None:
+    loop = "kept = []\nfor k in range(3):\n    l = torch.sin(x * k).mean()\n    kept.append(float(l))"
+    between = "kept = []\ny = torch.sin(x) * 2\nkept.append(float(y.sum()))\nz = y.exp().sum()"
+    parts = "y = x[x > 0] * 2\nprint(1)\nk = int((y > 1).sum())"
+    for body, graphs in ((loop, 1), (between, 1), (parts, 2)):
+        record = measured(notebook, body)
+        ours = next(each for each in record.measurements if each.contestant == "nbcompile")
+        assert ours.ran_compiled and ours.graphs == graphs and ours.median, ours.reason
+        assert not record.notes and "ran eager" not in verdict(record).text
+
+
+def test_a_compile_that_fails_for_the_timing_alone_is_not_the_cells(notebook: Notebook) -> None:
+    backend = (
+        "made = []\ndef once(graph, inputs):\n    made.append(graph)\n    if len(made) > 1:\n"
+        "        raise ValueError('a second time')\n    return graph.forward"
+    )
+    notebook.fresh(SETUP)
+    notebook.run(backend)
+    outcome = notebook.run("%%compile --backend once --compare eager,once\ny = torch.sin(x) * 2\n")
+    assert outcome.error == "", outcome.error
+    record = notebook.records[-1]
+    assert [line.fate for line in record.lines] == ["compiled"]
+    text = verdict(record).text
+    assert text.startswith("not timed: ") and "ran eager" not in text
+    assert "ran eager" not in to_text(record)
 
 
 TWICE = "o = m(x * random.random())\nl = o.pow(2).mean()\nl.backward()"

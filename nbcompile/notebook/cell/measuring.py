@@ -19,15 +19,16 @@ from nbcompile.bench.measure.contestant import Contestant, Kept
 from nbcompile.bench.measure.modes import mode_diff
 from nbcompile.bench.measure.roofline import measure_ceilings
 from nbcompile.compiler.capture.cell_to_function import is_shown
-from nbcompile.compiler.capture.listening import STOPPED
 from nbcompile.compiler.capture.python_reasons import CALLS_BACKWARD, EAGER_BACKWARD
 from nbcompile.errors import MeasureError, NbcompileError, in_one_line
 from nbcompile.notebook.arguments import CellOptions
 from nbcompile.notebook.cell.cell_run import CellPart, CellRun
 from nbcompile.notebook.cell.compiling import settings_of
 from nbcompile.notebook.cell.planning import BY_JAX
+from nbcompile.notebook.cell.surroundings import capturing_values
 from nbcompile.notebook.cell.timed_part import part_name, timed_part, why_not_again
 from nbcompile.record.compilation import Ceilings, Cell, Compilation, Kernel, Measurement
+from nbcompile.record.measured import NOT_TIMED
 from nbcompile.record.mode_diff import ModeDiff
 from nbcompile.settings import CompileSettings
 from nbcompile.targets import parse
@@ -240,13 +241,19 @@ def measure_parts(
 
     try:
         audience = Audience(watching.progress, grown, {} if kept is None else kept)
-        timed = _compare(fn, arguments, compilation, options, train, what, audience)
+        with capturing_values(_whole(parts)):
+            timed = _compare(fn, arguments, compilation, options, train, what, audience)
     except MeasureError as error:
         return with_notes(compilation, [str(error)])
     except Exception as error:
         # It ran in the cell and fails here: the values have moved on since its first call.
         return with_notes(compilation, [f"Not timed: {again(in_one_line(error)).rstrip('.')}."])
     return _joined(compilation, _in_names(timed, parts), options)
+
+
+def _whole(parts: Sequence[Runnable]) -> bool:
+    """Whether each is one graph where it ran."""
+    return all(getattr(part, "whole", False) for part in parts)
 
 
 def _in_names(timed: Compilation, parts: Sequence[Runnable]) -> Compilation:
@@ -328,17 +335,18 @@ def modes_of_parts(
     parts: Sequence[Runnable], options: CellOptions, progress: Callable[[str], None], *, train: bool
 ) -> ModeDiff:
     """What ran, as one program, in the cell's mode and in those of ``--mode-diff``."""
-    found = mode_diff(
-        *as_program(parts),
-        (options.mode, *options.mode_diff),
-        backend=options.backend,
-        options=settings_of(options).options,
-        train=train,
-        dynamic=options.dynamic,
-        timing=options.bench,
-        budget=options.bench_seconds,
-        progress=progress,
-    )
+    with capturing_values(_whole(parts)):
+        found = mode_diff(
+            *as_program(parts),
+            (options.mode, *options.mode_diff),
+            backend=options.backend,
+            options=settings_of(options).options,
+            train=train,
+            dynamic=options.dynamic,
+            timing=options.bench,
+            budget=options.bench_seconds,
+            progress=progress,
+        )
     return dataclasses.replace(found, function=_called(parts))
 
 
@@ -396,11 +404,12 @@ def _joined(compilation: Compilation, timed: Compilation, options: CellOptions) 
     interpreted = compilation.execution == "interpreted" or not options.bench
     # The interpreter's times say nothing; that it did not run does, and then nothing was compared.
     failed = tuple(m for m in timed.measurements if not m.counts)
+    measured = failed if interpreted else tuple(_of_timing(m, compilation) for m in timed.measurements)
     compilation = with_backward(compilation, timed)
     joined = dataclasses.replace(
         with_call_times(compilation, same_calls(compilation, timed)),
         environment=dataclasses.replace(compilation.environment, threads=timed.environment.threads),
-        measurements=failed if interpreted else timed.measurements,
+        measurements=measured,
         accuracy=() if interpreted and failed else timed.accuracy,
         ceilings=() if interpreted else _ceilings(compilation),
         notes=compilation.notes + tuple(note for note in timed.notes if note not in known and _matters(note)),
@@ -408,9 +417,18 @@ def _joined(compilation: Compilation, timed: Compilation, options: CellOptions) 
     return dataclasses.replace(joined, peers=() if interpreted else _peers(joined, timed))
 
 
+def _of_timing(measured: Measurement, compilation: Compilation) -> Measurement:
+    """Where a cell ran compiled and what was compiled anew for its times did not, that is why there are none:
+    nothing is to be said of the cell by it."""
+    ours = measured.contestant == compilation.backend
+    if measured.counts or not ours or not any(line.fate == "compiled" for line in compilation.lines):
+        return measured
+    return dataclasses.replace(measured, reason=f"{NOT_TIMED}: {measured.reason.removeprefix('ran eager: ')}")
+
+
 def _matters(note: str) -> bool:
     """Whether a note of the runs that were timed is news beside those of the cell's own run."""
-    return note == NO_GRADIENT or "history" in note or note.startswith(STOPPED)
+    return note == NO_GRADIENT or "history" in note
 
 
 def _peers(compilation: Compilation, timed: Compilation) -> tuple[Compilation, ...]:

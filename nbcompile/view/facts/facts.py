@@ -13,7 +13,7 @@ from typing import Literal
 
 from nbcompile.errors import OptionError
 from nbcompile.record.compilation import OWN_COMPILE, Accuracy, Compilation, Graph, Measurement, Node
-from nbcompile.record.measured import LEAST_TOLD, Difference, difference
+from nbcompile.record.measured import LEAST_TOLD, NOT_TIMED, Difference, difference
 from nbcompile.record.provenance import Links
 from nbcompile.record.roofline import main_ceilings, points
 from nbcompile.targets import parse
@@ -241,7 +241,7 @@ def ran_eager(reason: str) -> str:
     """That something ran eager and why; a reason may say the first already, or who else compiled it."""
     if OWN_COMPILE in reason:
         return f"left as it is: {reason}"
-    if "--fullgraph" in reason:
+    if "--fullgraph" in reason or reason.startswith(NOT_TIMED):
         return reason
     return f"ran eager: {reason.removeprefix('ran eager: ')}"
 
@@ -253,7 +253,7 @@ def verdict(compilation: Compilation, pending: Pending | None = None) -> Verdict
     ours, eager = own_measurement(compilation)
     if ours is not None and not ours.counts:
         text = clip(ran_eager(ours.reason or "no reason was recorded"), 171)
-        return Verdict(text, "none" if OWN_COMPILE in ours.reason else "bad")
+        return Verdict(text, "none" if OWN_COMPILE in text or text.startswith(NOT_TIMED) else "bad")
     if bad:
         names = list(dict.fromkeys(entry.output for entry in bad))
         where = clip(" and ".join(names[:2]) + (f" and {len(names) - 2} more" if names[2:] else ""), 60)
