@@ -32,11 +32,12 @@ from nbcompile.compiler.capture.cell_to_function import (
     make_function,
 )
 from nbcompile.compiler.capture.listening import kept_from_compiling
-from nbcompile.compiler.capture.python_reasons import TAKEN_BY_PYTHON, is_step
+from nbcompile.compiler.capture.python_reasons import FILLS_CONTAINER, TAKEN_BY_PYTHON, is_step
 from nbcompile.errors import CellError
 from nbcompile.notebook.cell.fullgraph import (
     explained,
     first_line,
+    how_to_join,
     is_the_programs,
     place_of,
     refusal,
@@ -56,7 +57,6 @@ from nbcompile.record.compilation import OWN_COMPILE, GraphBreak, Span
 from nbcompile.syntax import names_read, names_stored
 
 _MAX_FAILURES = 3
-PARTS = "Move it before or after the tensor statements to have one graph."
 
 
 class CompiledPart(Protocol):
@@ -231,6 +231,8 @@ class CellRun:
             self.left[start.id] = why
         else:
             left = PythonStatement(start.line, why, start.block, is_quiet(why), head_end(start.node))
+            if self.fullgraph and why.startswith(FILLS_CONTAINER):
+                raise self._parting(left)
             if self.fullgraph and not left.quiet:
                 self._pass(left, start.node)
             self.prepared.python.append(left)
@@ -400,7 +402,7 @@ class CellRun:
         return [part.members for part in self.parts.values() if part.members[0].block == block]
 
     def _parting(self, left: PythonStatement) -> CellError:
-        found = GraphBreak(left.reason, PARTS, "cell", spans=(Span(left.line),))
+        found = GraphBreak(left.reason, how_to_join(left.reason), "cell", spans=(Span(left.line),))
         self.breaks.append(found)
         return refusal(found.reason, found.hint, found.spans)
 
@@ -425,7 +427,9 @@ class CellRun:
             if not (before and after):
                 continue
             if not left.quiet:
-                self.breaks.append(GraphBreak(left.reason, PARTS, "cell", spans=(Span(left.line),)))
+                self.breaks.append(
+                    GraphBreak(left.reason, how_to_join(left.reason), "cell", spans=(Span(left.line),))
+                )
             elif left.reason == TAKEN_BY_PYTHON:
                 self._note(f"line {left.line} parts the graphs before and after it: {left.reason}")
 

@@ -10,9 +10,11 @@ from torch._dynamo.exc import FailOnRecompileLimitHit
 
 from nbcompile.compiler.capture.graph_breaks import explain
 from nbcompile.compiler.capture.graph_record import spans_of_frames
+from nbcompile.compiler.capture.python_reasons import CALLS_BACKWARD, FILLS_CONTAINER
 from nbcompile.errors import CellError
 from nbcompile.record.compilation import BY_FULLGRAPH, Span
 
+_PARTS = "Move it before or after the tensor statements to have one graph."
 RAISES = "it, or what was to be compiled with it, raises"
 _OBSERVED = "Observed exception"
 _OBSERVED_KIND = re.compile(r"raised exception (\w+)")
@@ -40,6 +42,12 @@ def why_left(error: BaseException) -> str:
     said = first_line(error)
     found = _OF_THE_PROGRAM.search(said) or (said.startswith(_OBSERVED) and _OBSERVED_KIND.search(str(error)))
     return f"{RAISES} {found[1]}" if found else said
+
+
+def how_to_join(reason: str) -> str:
+    """What to change where Python runs a statement between two graphs for ``reason``; empty where that says
+    it, or where there is nothing to change: gradients are computed where they are asked for."""
+    return "" if reason == CALLS_BACKWARD or reason.startswith(FILLS_CONTAINER) else _PARTS
 
 
 def is_the_programs(error: Exception) -> bool:
