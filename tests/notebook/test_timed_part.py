@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from nbcompile.record.compilation import Compilation, TimedCellPart
 from nbcompile.record.measured import TimedLoop
 from nbcompile.view import to_text
@@ -118,6 +120,36 @@ def test_a_compile_that_fails_for_the_timing_alone_is_not_the_cells(notebook: No
     text = verdict(record).text
     assert text.startswith("not timed: ") and "ran eager" not in text
     assert "ran eager" not in to_text(record)
+
+
+@pytest.mark.parametrize(
+    ("reads", "line"),
+    [
+        ("g = w.grad * 2", ""),
+        ("w.grad.norm()", ""),
+        ("torch.nn.utils.clip_grad_norm_([w], 0.1)", ""),
+        ("opt.step()", "--optimizer --compare eager,nbcompile"),
+    ],
+)
+def test_what_reads_gradients_is_left_out_of_times_that_start_without(
+    reads: str, line: str, notebook: Notebook
+) -> None:
+    notebook.fresh(SETUP)
+    notebook.run("w = torch.randn(16, 16, requires_grad=True)\nopt = torch.optim.SGD([w], 0.1)")
+    notebook.run("%config NbCompile.bench_seconds = 0.05")
+    body = f"l = torch.softmax(x @ w, -1).log().mean()\nl.backward()\n{reads}"
+    outcome = notebook.run(f"%%compile {line or '--compare eager,nbcompile'}\n{body}\n")
+    assert outcome.error == "", outcome.error
+    record = notebook.records[-1]
+    assert verdict(record).text.endswith("line 4 cannot be run again and is not timed")
+    assert {each.what for each in record.measurements} == {"forward+backward"}
+    assert record.notes == ("Not timed: line 4 reads gradients, and what is timed starts without any.",)
+    assert not any(each.hint for each in record.breaks), "gradients are computed where they are asked for"
+
+
+def test_a_function_that_takes_gradients_reads_none(notebook: Notebook) -> None:
+    record = measured(notebook, "g = torch.func.grad(lambda v: v.sin().sum())(x)", "--train --compare eager")
+    assert record.timed_part is None and not any("reads gradients" in note for note in record.notes)
 
 
 TWICE = "o = m(x * random.random())\nl = o.pow(2).mean()\nl.backward()"

@@ -26,7 +26,13 @@ from nbcompile.notebook.cell.cell_run import CellPart, CellRun
 from nbcompile.notebook.cell.compiling import settings_of
 from nbcompile.notebook.cell.planning import BY_JAX
 from nbcompile.notebook.cell.surroundings import capturing_values
-from nbcompile.notebook.cell.timed_part import part_name, timed_part, why_not_again
+from nbcompile.notebook.cell.timed_part import (
+    part_name,
+    reads_gradients,
+    timed_part,
+    which_read,
+    why_not_again,
+)
 from nbcompile.record.compilation import Ceilings, Cell, Compilation, Kernel, Measurement
 from nbcompile.record.measured import NOT_TIMED
 from nbcompile.record.mode_diff import ModeDiff
@@ -93,7 +99,8 @@ def to_be_measured(
 ) -> tuple[Compilation, list[CellPart], bool]:
     """The record of a cell that has run, with what of it times are of; its parts that can be run again; and
     whether they are with their backward pass."""
-    parts, train = repeatable(run, compilation), has_backward(run, options)
+    train = has_backward(run, options)
+    parts = repeatable(run, compilation, train=train)
     part = timed_part(run, parts, train=train) if parts else None
     return dataclasses.replace(compilation, timed_part=part), parts, train
 
@@ -109,20 +116,30 @@ def measure_cell(
     interrupt leaves all state restored. ``kept``: the peers of this cell, as they were compiled when it ran
     before (see :func:`peers_key`).
     """
-    parts = repeatable(run, compilation)
-    steps = [part.function.first_line for part in run.parts.values() if _has_no_gradients(part)]
-    left = len(run.parts) - len(parts) - len(steps)
-    notes = [
-        f"Not timed: the step of line {line}, whose gradients are gone by now." for line in sorted(steps)
-    ]
-    if left:
-        notes.append(
-            f"Not timed: {left} part{'s' * (left > 1)} of the cell, which may act outside this process."
-        )
+    train = has_backward(run, options)
+    parts = repeatable(run, compilation, train=train)
+    notes = _not_timed([part for part in run.parts.values() if part not in parts], train)
     return measure_parts(
-        parts, with_notes(compilation, notes), options, watching, train=has_backward(run, options),
+        parts, with_notes(compilation, notes), options, watching, train=train,
         what=part_name(compilation.timed_part), kept=kept, again=lambda error: why_not_again(parts, error),
     )  # fmt: skip
+
+
+def _not_timed(left: Sequence[CellPart], train: bool) -> list[str]:
+    """Why these parts of a cell are not in its times."""
+    steps = [part for part in left if _has_no_gradients(part)]
+    reading = [part for part in left if train and part not in steps and reads_gradients(part.members)]
+    notes = [
+        f"Not timed: the step of line {line}, whose gradients are gone by now."
+        for line in sorted(part.function.first_line for part in steps)
+    ]
+    if reading:
+        notes.append(f"Not timed: {which_read(reading)}, and what is timed starts without any.")
+    if count := len(left) - len(steps) - len(reading):
+        notes.append(
+            f"Not timed: {count} part{'s' * (count > 1)} of the cell, which may act outside this process."
+        )
+    return notes
 
 
 def measure_jitted_cell(
@@ -213,9 +230,14 @@ def left_to_python(run: CellRun, compilation: Compilation, options: CellOptions)
     return dataclasses.replace(compilation, notes=tuple(notes), measurements=(nothing,))
 
 
-def repeatable(run: CellRun, compilation: Compilation) -> list[CellPart]:
-    """The parts of a cell, in order, that can be run again."""
-    return [part for _, part in sorted(run.parts.items()) if _can_repeat(part, compilation)]
+def repeatable(run: CellRun, compilation: Compilation, *, train: bool) -> list[CellPart]:
+    """The parts of a cell, in order, that can be run again. ``train``: with their backward pass at the end of
+    a call, so that none has gradients to read."""
+    return [
+        part
+        for _, part in sorted(run.parts.items())
+        if _can_repeat(part, compilation) and not (train and reads_gradients(part.members))
+    ]
 
 
 def measure_parts(
