@@ -208,7 +208,7 @@ class CellRun:
                 broken = self._broken(error, members)
                 if broken is None:
                     self.failed[start.id] = part
-                    return self._python(members, why_left(error))
+                    return self._python(members, why_left(error, [member.node for member in members]))
                 if self.fullgraph and broken == 0:
                     reason, hint = explained(error)
                     found = self._break(start, reason, hint, place_of(error, self.filename))
@@ -289,7 +289,8 @@ class CellRun:
                 raise
             part.failures += 1
             lasting = part.failures >= _MAX_FAILURES or isinstance(error, TorchDynamoException)
-            return self._python(part.members, why_left(error), only_now=not lasting)
+            why = why_left(error, [member.node for member in part.members])
+            return self._python(part.members, why, only_now=not lasting)
         return True
 
     def _call(self, part: CellPart, *, first: bool) -> None:

@@ -10,7 +10,7 @@ from nbcompile.api import NO_OPERATIONS
 from nbcompile.compiler.capture.cell_to_function import TOP, CellStatement, head_end
 from nbcompile.compiler.capture.python_reasons import CALLS_BACKWARD, EAGER_BACKWARD
 from nbcompile.notebook.cell.cell_run import CellRun
-from nbcompile.notebook.cell.fullgraph import RAISES
+from nbcompile.notebook.cell.fullgraph import RAISES, RAISES_THERE
 from nbcompile.record.compilation import Compilation, LineFate
 
 _TAKEN: dict[type[ast.stmt], str] = {
@@ -61,7 +61,7 @@ def _ended(run: CellRun, line: int, what: str, found: Mapping[int, LineFate]) ->
             continue  # --fullgraph says so itself
         if number == raised:
             yield dataclasses.replace(fate, fate="eager", reason=what)
-        elif number < raised and fate.reason.startswith(RAISES):
+        elif number < raised and fate.reason.startswith((RAISES, RAISES_THERE)):
             told = f"was to be compiled with line {raised}, which {what}"
             yield dataclasses.replace(fate, reason=told)
         elif number > line and number in top and fate.fate != "compiled":
