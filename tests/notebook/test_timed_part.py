@@ -6,8 +6,9 @@ import pytest
 
 from nbcompile.record.compilation import Compilation, TimedCellPart
 from nbcompile.record.measured import TimedLoop
+from nbcompile.record.provenance import Links
 from nbcompile.view import to_text
-from nbcompile.view.facts.facts import verdict
+from nbcompile.view.facts.facts import facts, verdict
 from tests.notebook.conftest import Notebook
 
 SETUP = (
@@ -62,6 +63,17 @@ def test_of_a_loop_that_is_run_step_by_step_one_pass_is_timed(notebook: Notebook
     assert verdict(record).text.startswith("one pass of the loop in line 3 (of 40): ")
     one_line = part_of(notebook, "y = x\nwhile y.sum() < 1e9: y = y.abs() * 3")
     assert one_line.single and one_line.loops[0].line == 3 and one_line.loops[0].passes > 5
+
+
+def test_a_pass_of_a_loop_that_is_compiled_again_runs_one_graph(notebook: Notebook) -> None:
+    notebook.fresh(SETUP)
+    body = "res = {}\nfor k in range(40):\n    res[k] = torch.softmax(x * k, -1)"
+    assert not notebook.run(f"%%compile --recompile-limit 2 --compare eager\n{body}\n").error
+    record = notebook.records[-1]
+    assert len(notebook.shell.user_ns["res"]) == 40 and len(record.of_stage("fx")) == 2
+    assert record.timed_part is not None and record.timed_part.loops == (TimedLoop(3, 40),)
+    kernel = record.kernels[0]
+    assert facts(record, Links(record)).moved == kernel.bytes_read + kernel.bytes_written
 
 
 def test_a_loop_without_anything_compiled_is_python(notebook: Notebook) -> None:

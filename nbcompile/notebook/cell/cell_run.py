@@ -105,7 +105,9 @@ class CellPart:
     arguments: tuple[Any, ...] = ()
     grad_enabled: bool = True
     calls: int = 0
+    passes: int = 1  # how often it was met, compiled or not
     failures: int = 0
+    left: bool = False  # to Python, from some step on
     seconds: float = 0.0  # of the first call, compile included
     numbers: tuple[str, ...] = ()
     current: tuple[Any, ...] = ()  # arguments of the latest call
@@ -282,15 +284,18 @@ class CellRun:
         return [tensor._version for tensor in tensors if not tensor.is_inference()]
 
     def _again(self, part: CellPart) -> bool:
+        part.passes += 1
+        if part.left:
+            return False
         try:
             self._call(part, first=False)
         except Exception as error:
             if self._has_acted(part):
                 raise
             part.failures += 1
-            lasting = part.failures >= _MAX_FAILURES or isinstance(error, TorchDynamoException)
+            part.left = part.failures >= _MAX_FAILURES or isinstance(error, TorchDynamoException)
             why = why_left(error, [member.node for member in part.members])
-            return self._python(part.members, why, only_now=not lasting)
+            return self._python(part.members, why, only_now=True)  # asked again, to be counted
         return True
 
     def _call(self, part: CellPart, *, first: bool) -> None:

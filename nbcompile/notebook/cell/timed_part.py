@@ -24,8 +24,8 @@ def timed_part(run: CellRun, parts: Sequence[CellPart], *, train: bool) -> Timed
     repeated = [(_loop_of(run, part), part) for part in parts]
     passes: dict[int, int] = {}
     for loop, part in repeated:
-        if loop is not None and part.calls > 1:
-            passes[loop.lineno] = max(passes.get(loop.lineno, 0), part.calls)
+        if loop is not None and part.passes > 1:
+            passes[loop.lineno] = max(passes.get(loop.lineno, 0), part.passes)
     python = {*_in_python(run, train), *_idle_loops(run, timed)} - timed - passes.keys()
     others = [part for part in run.parts.values() if part not in parts]
     kept = {member.line for part in others for member in part.members} - timed

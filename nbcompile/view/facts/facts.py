@@ -86,8 +86,12 @@ class Facts:
 def facts(compilation: Compilation, links: Links, pending: Pending | None = None) -> Facts:
     """All figures of the head, from the record alone, which may be ``pending``."""
     calls = calls_of(compilation, links)
-    moved = sum(call.bytes for call in calls)
-    unfused = moved + sum(each.bytes_saved for each in compilation.decisions if each.accepted)
+    again = {each.graph for each in compilation.recompiles}  # a call runs one graph of those made for it
+    moved = sum(call.bytes for call in calls if call.graph.split(".")[0] not in again)
+    fused = [
+        each for each in compilation.decisions if each.accepted and each.graph.split(".")[0] not in again
+    ]
+    unfused = moved + sum(each.bytes_saved for each in fused)
     lines = [*_count_lines(compilation, calls)]
     if moved:
         before = f", {bytes_text(unfused)} before fusion" if unfused > moved else ""
