@@ -183,6 +183,23 @@ def test_an_error_that_the_cell_catches_is_named(notebook: Notebook) -> None:
     assert found[3].why == "it, or what was to be compiled with it, raises RuntimeError"
 
 
+@pytest.mark.parametrize(
+    ("line", "raises", "why"),
+    [
+        ("", "z = torch.zeros(3)[5]", "was to be compiled with line 3, which raised IndexError"),
+        ("", "print(nope)", ""),
+        ("--disable", "z = x @ torch.ones(7)", "--disable was given"),
+    ],
+)
+def test_a_line_is_not_told_the_error_of_the_next(
+    notebook: Notebook, line: str, raises: str, why: str
+) -> None:
+    notebook.fresh(SETUP)
+    assert notebook.run(f"%%compile --no-bench {line}\ny = torch.sin(x)\n{raises}").error
+    second, third = notebook.records[-1].lines
+    assert second.reason == why and third.reason.startswith("raised ")
+
+
 def test_what_only_dynamo_raises_is_not_said_to_be_raised(notebook: Notebook) -> None:
     step = "loss = (x @ v).sum()\nloss.backward()\nwith torch.no_grad():\n    {}\n    v.grad.zero_()"
     notebook.fresh(SETUP)
