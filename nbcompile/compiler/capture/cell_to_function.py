@@ -343,10 +343,15 @@ class _Rewriter:
         return False
 
     def _define(self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> None:
-        for part in ast.walk(node):
-            if isinstance(part, ast.stmt) and part is not node:
-                within = f"part of {node.name}, which runs when it is called"
-                self.python.append(PythonStatement(part.lineno, within, -1, True, head_end(part)))
+        when = "where it is defined" if isinstance(node, ast.ClassDef) else "when it is called"
+        within = f"part of {node.name}, which runs {when}"
+        waiting = list(node.body)
+        while waiting:
+            part = waiting.pop(0)
+            self.python.append(PythonStatement(part.lineno, within, -1, True, head_end(part)))
+            if isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                self._define(part)
+            waiting += [each for owner, name in _blocks(part) for each in getattr(owner, name)]
 
     def _descend(self, node: ast.stmt, in_loop: bool, shown: bool) -> None:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
