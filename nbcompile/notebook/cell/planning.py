@@ -6,6 +6,7 @@ import ast
 import builtins
 import contextlib
 import dis
+import itertools
 import sys
 import types
 from collections.abc import Iterable, Mapping, Sequence, Sized
@@ -272,11 +273,21 @@ def _is_plain(node: ast.AST, namespace: Namespace, stored: set[str]) -> bool:
             if not _is_plain_value(namespace.get(part.id)):  # x += 1 reads x
                 return False
         elif isinstance(part, ast.Call):
-            if not (isinstance(part.func, ast.Name) and part.func.id in _PLAIN_BUILTINS):
-                return False
-            if part.func.id in namespace or part.func.id in stored:
+            if not _is_plain_call(part.func, namespace, stored):
                 return False
     return True
+
+
+def _is_plain_call(called: ast.expr, namespace: Namespace, stored: set[str]) -> bool:
+    """Whether a call is of a builtin, or of a method of a dict, a list or text: no code of the user."""
+    if isinstance(called, ast.Name):
+        own = called.id in namespace or called.id in stored
+        return called.id in _PLAIN_BUILTINS and not own
+    if not isinstance(called, ast.Attribute):
+        return False
+    if isinstance(called.value, ast.Constant):
+        return True
+    return isinstance(called.value, ast.Name) and type(namespace.get(called.value.id)) in _WITH_METHODS
 
 
 def _counted(node: ast.AST, stored: set[str]) -> set[int]:
@@ -289,11 +300,15 @@ def _counted(node: ast.AST, stored: set[str]) -> set[int]:
 
 
 def _is_plain_value(value: Any) -> bool:
-    if isinstance(value, list | tuple):
-        return len(value) <= 64 and all(_is_plain_value(item) for item in value)
+    if isinstance(value, dict):
+        value = [*itertools.islice(value.values(), _MOST_LOOKED_AT + 1), *itertools.islice(value, 1)]
+    if isinstance(value, list | tuple | set):
+        return len(value) <= _MOST_LOOKED_AT and all(_is_plain_value(item) for item in value)
     return isinstance(value, _PLAIN) or value in _PLAIN_TYPES if _hashable(value) else False
 
 
+_MOST_LOOKED_AT = 1000
+_WITH_METHODS = (dict, list, set, tuple, str, bytes)
 _PLAIN_TYPES = frozenset(getattr(builtins, name) for name in _PLAIN_BUILTINS)
 
 
