@@ -26,6 +26,7 @@ from nbcompile.record.compilation import Cell, Compilation
 from nbcompile.record.recorder import KernelStopwatch, Recorder
 from nbcompile.settings import CompileKeywords, CompileSettings, keywords_of
 
+DISABLED = "disable=True was asked for"
 NO_OPERATIONS = "Dynamo found no tensor operations to compile"
 
 
@@ -243,7 +244,7 @@ def _disabled(settings: CompileSettings) -> str:
     """Why nothing will ever be compiled; empty if it will. Dynamo asks for its setting when it is given a
     function, and not again."""
     if settings.disable:
-        return "disable=True was asked for"
+        return DISABLED
     return "torch._dynamo.config.disable was set when it was made" if torch._dynamo.config.disable else ""
 
 

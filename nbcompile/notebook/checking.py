@@ -48,13 +48,15 @@ def show_check(run: CellRun, compilation: Compilation, options: CellOptions, pla
     """Check the parts of a cell that can be run again, those that raised too, as one program, and show what
     was found; ``--into NAME`` binds it to NAME_check."""
     failed = [part for _, part in sorted(run.failed.items())]
-    parts = sorted([*repeatable(run, compilation), *failed], key=lambda part: part.function.first_line)
+    backward = has_backward(run, options)
+    again = [*repeatable(run, compilation, train=backward), *failed]
+    parts = sorted(again, key=lambda part: part.function.first_line)
     if not parts:
         raise UsageError("--check: no part of the cell was compiled, or none can be run again")
     fn, arguments = as_program(parts)
     first, last = parts[0].function.first_line, parts[-1].function.last_line
     lines = f"line {first}" if first == last else f"lines {first} to {last}"
-    train = True if has_backward(run, options) else None
+    train = True if backward else None
     program = Program(fn, arguments, cell=compilation.cell, train=train, name=f"the cell, {lines}")
     try:
         with quiet_compile():

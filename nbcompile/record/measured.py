@@ -19,6 +19,10 @@ much."""
 _SIGMAS = 2.576  # 99%, two-sided
 
 
+NOT_TIMED = "not timed"
+"""How the reason of a :class:`Measurement` begins that is of the timing alone: what it is of ran compiled."""
+
+
 @dataclass(frozen=True)
 class Measurement:
     """Times of one contestant, in seconds. ``None`` means not measured.

@@ -183,6 +183,39 @@ def test_an_error_that_the_cell_catches_is_named(notebook: Notebook) -> None:
     assert found[3].why == "it, or what was to be compiled with it, raises RuntimeError"
 
 
+@pytest.mark.parametrize(
+    ("line", "raises", "why"),
+    [
+        ("", "z = torch.zeros(3)[5]", "was to be compiled with line 3, which raised IndexError"),
+        ("", "print(nope)", ""),
+        ("--disable", "z = x @ torch.ones(7)", "--disable was given"),
+    ],
+)
+def test_a_line_is_not_told_the_error_of_the_next(
+    notebook: Notebook, line: str, raises: str, why: str
+) -> None:
+    notebook.fresh(SETUP)
+    assert notebook.run(f"%%compile --no-bench {line}\ny = torch.sin(x)\n{raises}").error
+    second, third = notebook.records[-1].lines
+    assert second.reason == why and third.reason.startswith("raised ")
+
+
+def test_what_only_dynamo_raises_is_not_said_to_be_raised(notebook: Notebook) -> None:
+    step = "loss = (x @ v).sum()\nloss.backward()\nwith torch.no_grad():\n    {}\n    v.grad.zero_()"
+    notebook.fresh(SETUP)
+    for update in ("v -= 0.1 * v.grad", "v.sub_(0.1 * v.grad)"):
+        notebook.run("v = torch.ones(x.shape[1], requires_grad=True)")
+        assert not notebook.run(f"%%compile --no-bench\n{step.format(update)}").error
+        record = notebook.records[-1]
+        lines = {line.line: line for line in record.lines}
+        if "sub_" in update:
+            assert lines[5].fate == "compiled"
+            continue
+        why = "Dynamo has no v.grad after v -= 0.1 * v.grad: v.sub_(0.1 * v.grad) in its place compiles"
+        assert lines[5].fate == "eager" and lines[5].reason == why
+        assert not any("raises" in note for note in record.notes)
+
+
 @pytest.mark.parametrize("cell", ["y = x + 1\nprint(1)", "print(1)\ny = x + 1"])
 def test_the_headline_of_disable_says_so(notebook: Notebook, cell: str) -> None:
     notebook.fresh(SETUP)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from nbcompile.record.compilation import Compilation, TimedCellPart
 from nbcompile.record.measured import TimedLoop
-from nbcompile.view.facts.facts import verdict
+from nbcompile.record.provenance import Links
+from nbcompile.view import to_text
+from nbcompile.view.facts.facts import facts, verdict
 from tests.notebook.conftest import Notebook
 
 SETUP = (
@@ -61,6 +65,17 @@ def test_of_a_loop_that_is_run_step_by_step_one_pass_is_timed(notebook: Notebook
     assert one_line.single and one_line.loops[0].line == 3 and one_line.loops[0].passes > 5
 
 
+def test_a_pass_of_a_loop_that_is_compiled_again_runs_one_graph(notebook: Notebook) -> None:
+    notebook.fresh(SETUP)
+    body = "res = {}\nfor k in range(40):\n    res[k] = torch.softmax(x * k, -1)"
+    assert not notebook.run(f"%%compile --recompile-limit 2 --compare eager\n{body}\n").error
+    record = notebook.records[-1]
+    assert len(notebook.shell.user_ns["res"]) == 40 and len(record.of_stage("fx")) == 2
+    assert record.timed_part is not None and record.timed_part.loops == (TimedLoop(3, 40),)
+    kernel = record.kernels[0]
+    assert facts(record, Links(record)).moved == kernel.bytes_read + kernel.bytes_written
+
+
 def test_a_loop_without_anything_compiled_is_python(notebook: Notebook) -> None:
     part = part_of(notebook, "n = 0\nfor k in range(40):\n    n += k\ny = x * n")
     assert part.python == (3,) and not part.loops
@@ -90,6 +105,63 @@ def test_train_knows_the_backward_that_the_cell_does_not_call(notebook: Notebook
     called = measured(notebook, "y = torch.tanh(m(x)).sum()\ny.backward()")
     assert [graph.id for graph in called.graphs] == [graph.id for graph in record.graphs]
     assert {kernel.id for kernel in called.kernels} == {kernel.id for kernel in record.kernels}
+
+
+def test_what_asks_for_values_is_timed_as_it_ran(notebook: Notebook) -> None:
+    loop = "kept = []\nfor k in range(3):\n    l = torch.sin(x * k).mean()\n    kept.append(float(l))"
+    between = "kept = []\ny = torch.sin(x) * 2\nkept.append(float(y.sum()))\nz = y.exp().sum()"
+    parts = "y = x[x > 0] * 2\nprint(1)\nk = int((y > 1).sum())"
+    for body, graphs in ((loop, 1), (between, 1), (parts, 2)):
+        record = measured(notebook, body)
+        ours = next(each for each in record.measurements if each.contestant == "nbcompile")
+        assert ours.ran_compiled and ours.graphs == graphs and ours.median, ours.reason
+        assert not record.notes and "ran eager" not in verdict(record).text
+
+
+def test_a_compile_that_fails_for_the_timing_alone_is_not_the_cells(notebook: Notebook) -> None:
+    backend = (
+        "made = []\ndef once(graph, inputs):\n    made.append(graph)\n    if len(made) > 1:\n"
+        "        raise ValueError('a second time')\n    return graph.forward"
+    )
+    notebook.fresh(SETUP)
+    notebook.run(backend)
+    outcome = notebook.run("%%compile --backend once --compare eager,once\ny = torch.sin(x) * 2\n")
+    assert outcome.error == "", outcome.error
+    record = notebook.records[-1]
+    assert [line.fate for line in record.lines] == ["compiled"]
+    text = verdict(record).text
+    assert text.startswith("not timed: ") and "ran eager" not in text
+    assert "ran eager" not in to_text(record)
+
+
+@pytest.mark.parametrize(
+    ("reads", "line"),
+    [
+        ("g = w.grad * 2", ""),
+        ("w.grad.norm()", ""),
+        ("torch.nn.utils.clip_grad_norm_([w], 0.1)", ""),
+        ("opt.step()", "--optimizer --compare eager,nbcompile"),
+    ],
+)
+def test_what_reads_gradients_is_left_out_of_times_that_start_without(
+    reads: str, line: str, notebook: Notebook
+) -> None:
+    notebook.fresh(SETUP)
+    notebook.run("w = torch.randn(16, 16, requires_grad=True)\nopt = torch.optim.SGD([w], 0.1)")
+    notebook.run("%config NbCompile.bench_seconds = 0.05")
+    body = f"l = torch.softmax(x @ w, -1).log().mean()\nl.backward()\n{reads}"
+    outcome = notebook.run(f"%%compile {line or '--compare eager,nbcompile'}\n{body}\n")
+    assert outcome.error == "", outcome.error
+    record = notebook.records[-1]
+    assert verdict(record).text.endswith("line 4 cannot be run again and is not timed")
+    assert {each.what for each in record.measurements} == {"forward+backward"}
+    assert record.notes == ("Not timed: line 4 reads gradients, and what is timed starts without any.",)
+    assert not any(each.hint for each in record.breaks), "gradients are computed where they are asked for"
+
+
+def test_a_function_that_takes_gradients_reads_none(notebook: Notebook) -> None:
+    record = measured(notebook, "g = torch.func.grad(lambda v: v.sin().sum())(x)", "--train --compare eager")
+    assert record.timed_part is None and not any("reads gradients" in note for note in record.notes)
 
 
 TWICE = "o = m(x * random.random())\nl = o.pow(2).mean()\nl.backward()"

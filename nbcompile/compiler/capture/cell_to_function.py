@@ -28,8 +28,9 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
 from nbcompile.compiler.capture.python_reasons import (
+    CHANGES_CONTAINER,
+    appended,
     expression_reason,
-    grown_by,
     head_reason,
     is_step,
     python_reason,
@@ -249,8 +250,8 @@ class _Rewriter:
         for position, node in enumerate(body):
             last = top and position == len(body) - 1
             show = self._shows(node, last, shown)
-            if (call := receiver_reads(node)) is not None:
-                pending.append(self._receiver(node, call, block, in_loop))
+            if (inner := self._within(node, block, in_loop)) is not None:
+                pending.append(inner)
                 self._close(pending)
                 out.append(node)
                 continue
@@ -259,8 +260,6 @@ class _Rewriter:
             if is_candidate:
                 number = self.next_id
                 self.next_id += 1
-                if in_loop and (call := grown_by(node)) is not None:
-                    self._grown(call, block)
             self._descend(node, in_loop, show and self.interactivity in ("all", "last"))
             if not is_candidate:
                 self._close(pending)
@@ -293,26 +292,24 @@ class _Rewriter:
         self.gates[number] = left, original
         return _ask(node, number, show)
 
-    def _receiver(self, node: ast.stmt, call: ast.Call, block: int, in_loop: bool) -> CellStatement:
-        """Of ``loss_of(x).backward()``, ``loss_of(x)`` as a statement of its own; the rest stays Python's."""
-        assert isinstance(call.func, ast.Attribute)
+    def _within(self, node: ast.stmt, block: int, in_loop: bool) -> CellStatement | None:
+        """Of ``loss_of(x).backward()``, ``loss_of(x)`` as a statement of its own, and so what a loop appends;
+        the rest stays Python's. None where there is no such thing in a statement."""
+        asking = receiver_reads(node)
+        if asking is not None:
+            assert isinstance(asking.func, ast.Attribute)
+            value: ast.expr | None = asking.func.value
+        else:
+            value = appended(node) if in_loop else None
+        if value is None:
+            return None
         number = self.next_id
         self.next_id += 1
-        computed = ast.copy_location(ast.Expr(copied(call.func.value)), call.func.value)
-        reason = python_reason(node) or quiet_reason(node)
-        self.python.append(PythonStatement(node.lineno, reason, block, end_line=head_end(node)))
-        call.func.value = _placed(_asked(call.func.value, number, shown=True), call.func.value)
+        computed = ast.copy_location(ast.Expr(copied(value)), value)
+        reason = CHANGES_CONTAINER if asking is None else python_reason(node) or quiet_reason(node)
+        self.python.append(PythonStatement(node.lineno, reason, block, asking is None, head_end(node)))
+        _put(node, value, _placed(_asked(value, number, shown=True), value))
         return CellStatement(number, computed, number, block, in_loop, True)
-
-    def _grown(self, call: ast.Call, block: int) -> None:
-        """Of ``losses.append(step(x))`` in a loop, ``step(x)`` as a statement of its own: it is asked about
-        where the whole is left to Python."""
-        number = self.next_id
-        self.next_id += 1
-        given = call.args[0]
-        computed = ast.copy_location(ast.Expr(copied(given)), given)
-        self.runs[number] = (CellStatement(number, computed, number, block, True, True),)
-        call.args[0] = _placed(_asked(given, number, shown=True), given)
 
     def _close(self, pending: list[CellStatement]) -> None:
         for start, statement in enumerate(pending):
@@ -346,10 +343,15 @@ class _Rewriter:
         return False
 
     def _define(self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> None:
-        for part in ast.walk(node):
-            if isinstance(part, ast.stmt) and part is not node:
-                within = f"part of {node.name}, which runs when it is called"
-                self.python.append(PythonStatement(part.lineno, within, -1, True, head_end(part)))
+        when = "where it is defined" if isinstance(node, ast.ClassDef) else "when it is called"
+        within = f"part of {node.name}, which runs {when}"
+        waiting = list(node.body)
+        while waiting:
+            part = waiting.pop(0)
+            self.python.append(PythonStatement(part.lineno, within, -1, True, head_end(part)))
+            if isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                self._define(part)
+            waiting += [each for owner, name in _blocks(part) for each in getattr(owner, name)]
 
     def _descend(self, node: ast.stmt, in_loop: bool, shown: bool) -> None:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
@@ -357,6 +359,18 @@ class _Rewriter:
         loop = in_loop or isinstance(node, ast.For | ast.AsyncFor | ast.While)
         for owner, name in _blocks(node):
             setattr(owner, name, self.block(getattr(owner, name), in_loop=loop, shown=shown))
+
+
+def _put(node: ast.stmt, value: ast.expr, other: ast.expr) -> None:
+    """``other`` where ``value`` stands in a statement."""
+    for part in ast.walk(node):
+        for name, held in ast.iter_fields(part):
+            if held is value:
+                setattr(part, name, other)
+                return
+            if isinstance(held, list) and any(each is value for each in held):
+                setattr(part, name, [other if each is value else each for each in held])
+                return
 
 
 def _asked(value: ast.expr, number: int, shown: bool) -> ast.expr:

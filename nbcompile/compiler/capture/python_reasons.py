@@ -18,8 +18,12 @@ _PYTHON_METHODS = {
         "changes a module's or tensor's settings",
     ),
 }
+CHANGES_CONTAINER = "changes a container at each step"
+_ANNOTATED = "has an annotation, which Python evaluates"
+FILLS_CONTAINER = f"{CHANGES_CONTAINER} and computes what goes into it"
 TAKEN_BY_PYTHON = "a branch that Python takes"
 _ASKING = ("backward", "item", "tolist", "numpy")
+_OPERATION = (ast.Call, ast.BinOp, ast.UnaryOp, ast.Compare)
 _HANDING_ON = frozenset("detach cpu to float double clone contiguous squeeze view reshape flatten".split())
 _PYTHON_NAMES = frozenset(
     "print input open exec eval compile locals globals vars dir display get_ipython breakpoint help exit "
@@ -73,17 +77,44 @@ def receiver_reads(node: ast.stmt) -> ast.Call | None:
     return call if worth else None
 
 
-def grown_by(node: ast.stmt) -> ast.Call | None:
-    """The call of ``losses.append(step(x))``: a statement that keeps what an expression gives, which may be
-    compiled. None for any other."""
+def appended(node: ast.stmt) -> ast.expr | None:
+    """``net(x)``, which may be compiled, of ``outs.append(net(x))`` or ``losses.append(float(net(x)))`` in a
+    loop, where Python changes the list at each step. None for any other statement."""
     call = node.value if isinstance(node, ast.Expr) else None
     if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute):
         return None
-    if call.func.attr != "append" or not isinstance(call.func.value, ast.Name) or call.keywords:
+    owner: ast.expr = call.func
+    while isinstance(owner, ast.Attribute):
+        owner = owner.value
+    grows = call.func.attr in ("append", "appendleft") and isinstance(owner, ast.Name)
+    if not grows or len(call.args) != 1 or call.keywords:
         return None
-    if len(call.args) != 1 or not isinstance(call.args[0], ast.Call | ast.BinOp | ast.UnaryOp):
+    value = _behind_a_number(call.args[0])
+    if not isinstance(value, _OPERATION) or not work_in(value) or expression_reason(value) is not None:
         return None
-    return call if _computes(call.args[0]) and expression_reason(call.args[0]) is None else None
+    # A list that is read, too, is another one to Dynamo at each step.
+    own = {part.id for part in ast.walk(value) if isinstance(part, ast.Name)}
+    return None if isinstance(owner, ast.Name) and owner.id in own else value
+
+
+def work_in(node: ast.expr) -> list[ast.expr]:
+    """What of an expression computes, of tensors as far as its text can tell: more than the number that one
+    holds, or a tensor that is handed on. Of a tuple, a list or a dict, its items."""
+    if isinstance(node, ast.Tuple | ast.List | ast.Set):
+        return [found for each in node.elts for found in work_in(each)]
+    if isinstance(node, ast.Dict):
+        return [found for each in node.values for found in work_in(each)]
+    node = _behind_a_number(node)
+    return [node] if isinstance(node, _OPERATION) and _computes(node) else []
+
+
+def _behind_a_number(node: ast.expr) -> ast.expr:
+    """``net(x)`` of ``float(net(x))``."""
+    while isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and len(node.args) == 1:
+        if node.func.id not in ("float", "int", "bool", "str"):
+            break
+        node = node.args[0]
+    return node
 
 
 def _computes(node: ast.expr) -> bool:
@@ -101,7 +132,9 @@ def python_reason(node: ast.stmt) -> str | None:
     if isinstance(node, _DEFINITIONS) or _is_type_alias(node):
         return ""
     if isinstance(node, ast.AnnAssign):
-        return "has an annotation, which Python evaluates"
+        value = node.value
+        worth = value is not None and work_in(value) and expression_reason(value) is None
+        return _ANNOTATED + (": without it, the line is compiled" if worth else "")
     if isinstance(node, ast.Assert):
         return "decides by a value"
     if isinstance(node, ast.Expr | ast.Assign) and isinstance(

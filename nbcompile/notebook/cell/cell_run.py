@@ -32,11 +32,12 @@ from nbcompile.compiler.capture.cell_to_function import (
     make_function,
 )
 from nbcompile.compiler.capture.listening import kept_from_compiling
-from nbcompile.compiler.capture.python_reasons import TAKEN_BY_PYTHON, is_step
+from nbcompile.compiler.capture.python_reasons import FILLS_CONTAINER, TAKEN_BY_PYTHON, is_step
 from nbcompile.errors import CellError
 from nbcompile.notebook.cell.fullgraph import (
     explained,
     first_line,
+    how_to_join,
     is_the_programs,
     place_of,
     refusal,
@@ -56,7 +57,6 @@ from nbcompile.record.compilation import OWN_COMPILE, GraphBreak, Span
 from nbcompile.syntax import names_read, names_stored
 
 _MAX_FAILURES = 3
-PARTS = "Move it before or after the tensor statements to have one graph."
 
 
 class CompiledPart(Protocol):
@@ -105,7 +105,9 @@ class CellPart:
     arguments: tuple[Any, ...] = ()
     grad_enabled: bool = True
     calls: int = 0
+    passes: int = 1  # how often it was met, compiled or not
     failures: int = 0
+    left: bool = False  # to Python, from some step on
     seconds: float = 0.0  # of the first call, compile included
     numbers: tuple[str, ...] = ()
     current: tuple[Any, ...] = ()  # arguments of the latest call
@@ -208,7 +210,7 @@ class CellRun:
                 broken = self._broken(error, members)
                 if broken is None:
                     self.failed[start.id] = part
-                    return self._python(members, why_left(error))
+                    return self._python(members, why_left(error, [member.node for member in members]))
                 if self.fullgraph and broken == 0:
                     reason, hint = explained(error)
                     found = self._break(start, reason, hint, place_of(error, self.filename))
@@ -231,6 +233,8 @@ class CellRun:
             self.left[start.id] = why
         else:
             left = PythonStatement(start.line, why, start.block, is_quiet(why), head_end(start.node))
+            if self.fullgraph and why.startswith(FILLS_CONTAINER):
+                raise self._parting(left)
             if self.fullgraph and not left.quiet:
                 self._pass(left, start.node)
             self.prepared.python.append(left)
@@ -280,14 +284,18 @@ class CellRun:
         return [tensor._version for tensor in tensors if not tensor.is_inference()]
 
     def _again(self, part: CellPart) -> bool:
+        part.passes += 1
+        if part.left:
+            return False
         try:
             self._call(part, first=False)
         except Exception as error:
             if self._has_acted(part):
                 raise
             part.failures += 1
-            lasting = part.failures >= _MAX_FAILURES or isinstance(error, TorchDynamoException)
-            return self._python(part.members, why_left(error), only_now=not lasting)
+            part.left = part.failures >= _MAX_FAILURES or isinstance(error, TorchDynamoException)
+            why = why_left(error, [member.node for member in part.members])
+            return self._python(part.members, why, only_now=True)  # asked again, to be counted
         return True
 
     def _call(self, part: CellPart, *, first: bool) -> None:
@@ -400,7 +408,7 @@ class CellRun:
         return [part.members for part in self.parts.values() if part.members[0].block == block]
 
     def _parting(self, left: PythonStatement) -> CellError:
-        found = GraphBreak(left.reason, PARTS, "cell", spans=(Span(left.line),))
+        found = GraphBreak(left.reason, how_to_join(left.reason), "cell", spans=(Span(left.line),))
         self.breaks.append(found)
         return refusal(found.reason, found.hint, found.spans)
 
@@ -425,7 +433,9 @@ class CellRun:
             if not (before and after):
                 continue
             if not left.quiet:
-                self.breaks.append(GraphBreak(left.reason, PARTS, "cell", spans=(Span(left.line),)))
+                self.breaks.append(
+                    GraphBreak(left.reason, how_to_join(left.reason), "cell", spans=(Span(left.line),))
+                )
             elif left.reason == TAKEN_BY_PYTHON:
                 self._note(f"line {left.line} parts the graphs before and after it: {left.reason}")
 

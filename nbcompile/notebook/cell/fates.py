@@ -6,11 +6,11 @@ import ast
 import dataclasses
 from collections.abc import Iterator, Mapping
 
-from nbcompile.api import NO_OPERATIONS
+from nbcompile.api import DISABLED, NO_OPERATIONS
 from nbcompile.compiler.capture.cell_to_function import TOP, CellStatement, head_end
 from nbcompile.compiler.capture.python_reasons import CALLS_BACKWARD, EAGER_BACKWARD
 from nbcompile.notebook.cell.cell_run import CellRun
-from nbcompile.notebook.cell.fullgraph import RAISES
+from nbcompile.notebook.cell.fullgraph import RAISES, RAISES_THERE
 from nbcompile.record.compilation import Compilation, LineFate
 
 _TAKEN: dict[type[ast.stmt], str] = {
@@ -19,6 +19,7 @@ _TAKEN: dict[type[ast.stmt], str] = {
     ast.With: "what is in it is part of the graph",
 }
 """Of a compound statement that is compiled whole."""
+_BY_DISABLE = "--disable was given"
 _GRAVITY = ("eager", "unrun", "compiled", "python")
 """What a line with several statements is said to be: the first of these."""
 
@@ -56,13 +57,16 @@ def _ended(run: CellRun, line: int, what: str, found: Mapping[int, LineFate]) ->
     top = {members[0].line for members in run.prepared.runs.values() if members[0].block == TOP}
     top |= {left.line for left in run.prepared.python if left.block == TOP}
     raised = max((each for each in found if each <= line), default=line)
+    failed = [part for part in run.failed.values() if raised in {member.line for member in part.members}]
+    together = {member.line for part in failed for member in part.members}
+    disabled = any(part.call.eager_reason == DISABLED for part in failed)
     for number, fate in found.items():
         if number == raised and fate.reason.startswith("the graph breaks here"):
             continue  # --fullgraph says so itself
         if number == raised:
             yield dataclasses.replace(fate, fate="eager", reason=what)
-        elif number < raised and fate.reason.startswith(RAISES):
-            told = f"was to be compiled with line {raised}, which {what}"
+        elif number < raised and (number in together or fate.reason.startswith((RAISES, RAISES_THERE))):
+            told = _BY_DISABLE if disabled else f"was to be compiled with line {raised}, which {what}"
             yield dataclasses.replace(fate, reason=told)
         elif number > line and number in top and fate.fate != "compiled":
             yield dataclasses.replace(fate, fate="unrun", reason=f"never reached: line {line} {what}")
@@ -82,7 +86,7 @@ def _asked(run: CellRun, eager: Mapping[str, str]) -> Iterator[LineFate]:
     told = {left.line for left in run.prepared.python}
     for number, statement in first.items():
         if number in compiled:
-            reason = compiled[number]
+            reason = _BY_DISABLE if compiled[number] == DISABLED else compiled[number]
             fate = "python" if reason == NO_OPERATIONS else "eager" if reason else "compiled"
             yield _of(statement, fate, reason or _TAKEN.get(type(statement.node), ""))
         elif number in run.left:

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import ast
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from torch._dynamo.exc import FailOnRecompileLimitHit
 
 from nbcompile.compiler.capture.graph_breaks import explain
 from nbcompile.compiler.capture.graph_record import spans_of_frames
+from nbcompile.compiler.capture.python_reasons import CALLS_BACKWARD, FILLS_CONTAINER
 from nbcompile.errors import CellError
 from nbcompile.record.compilation import BY_FULLGRAPH, Span
 
+_PARTS = "Move it before or after the tensor statements to have one graph."
 RAISES = "it, or what was to be compiled with it, raises"
+RAISES_THERE = f"to Dynamo, {RAISES}"
+"""Of an exception that Dynamo met as it followed the program; Python need not raise it."""
 _OBSERVED = "Observed exception"
 _OBSERVED_KIND = re.compile(r"raised exception (\w+)")
 _OF_THE_PROGRAM = re.compile(r"^(\w+) when making fake tensor call")
@@ -33,13 +38,42 @@ def explained(error: Exception) -> tuple[str, str]:
     return explain(str(getattr(error, "gb_type", None) or first_line(error)), str(error))
 
 
-def why_left(error: BaseException) -> str:
-    """Why a statement is left to Python that could not be compiled for ``error``."""
+def why_left(error: BaseException, nodes: Sequence[ast.stmt]) -> str:
+    """Why these statements are left to Python, which could not be compiled for ``error``."""
     if isinstance(error, FailOnRecompileLimitHit):
         return "its recompile limit is reached, and what comes fits none of its graphs"
     said = first_line(error)
-    found = _OF_THE_PROGRAM.search(said) or (said.startswith(_OBSERVED) and _OBSERVED_KIND.search(str(error)))
-    return f"{RAISES} {found[1]}" if found else said
+    if found := _OF_THE_PROGRAM.search(said):
+        return f"{RAISES} {found[1]}"
+    if said.startswith(_OBSERVED) and (found := _OBSERVED_KIND.search(str(error))):
+        return _lost_gradient(nodes) or f"{RAISES_THERE} {found[1]}"
+    return said
+
+
+_IN_PLACE: Mapping[type[ast.operator], str] = {
+    ast.Add: "add_", ast.Sub: "sub_", ast.Mult: "mul_", ast.Div: "div_",
+}  # fmt: skip
+
+
+def _lost_gradient(nodes: Sequence[ast.stmt]) -> str:
+    """What to write for ``w -= 0.1 * w.grad``, which binds a name anew: Dynamo has no ``w.grad`` then."""
+    parts = [part for node in nodes for part in ast.walk(node)]
+    asked = [part for part in parts if isinstance(part, ast.Attribute) and part.attr == "grad"]
+    for part in parts:
+        if not isinstance(part, ast.AugAssign) or not isinstance(part.target, ast.Name):
+            continue
+        name, method = part.target.id, _IN_PLACE.get(type(part.op))
+        later = [each for each in asked if each.lineno > part.lineno and ast.unparse(each) == f"{name}.grad"]
+        if method and later:
+            wanted = f"{name}.{method}({ast.unparse(part.value)})"
+            return f"Dynamo has no {name}.grad after {ast.unparse(part)}: {wanted} in its place compiles"
+    return ""
+
+
+def how_to_join(reason: str) -> str:
+    """What to change where Python runs a statement between two graphs for ``reason``; empty where that says
+    it, or where there is nothing to change: gradients are computed where they are asked for."""
+    return "" if reason == CALLS_BACKWARD or reason.startswith(FILLS_CONTAINER) else _PARTS
 
 
 def is_the_programs(error: Exception) -> bool:

@@ -20,7 +20,6 @@ from nbcompile.bench.measure.modes import mode_diff
 from nbcompile.bench.measure.roofline import measure_ceilings
 from nbcompile.bench.measure.state import Snapshot
 from nbcompile.compiler.capture.cell_to_function import is_shown
-from nbcompile.compiler.capture.listening import STOPPED
 from nbcompile.compiler.capture.python_reasons import CALLS_BACKWARD, EAGER_BACKWARD
 from nbcompile.errors import MeasureError, NbcompileError, in_one_line
 from nbcompile.notebook.arguments import CellOptions
@@ -28,8 +27,16 @@ from nbcompile.notebook.cell.cell_run import CellPart, CellRun
 from nbcompile.notebook.cell.compiling import settings_of
 from nbcompile.notebook.cell.harmless import hook_that_may_act
 from nbcompile.notebook.cell.planning import BY_JAX
-from nbcompile.notebook.cell.timed_part import part_name, timed_part, why_not_again
+from nbcompile.notebook.cell.surroundings import capturing_values
+from nbcompile.notebook.cell.timed_part import (
+    part_name,
+    reads_gradients,
+    timed_part,
+    which_read,
+    why_not_again,
+)
 from nbcompile.record.compilation import Ceilings, Cell, Compilation, Kernel, Measurement
+from nbcompile.record.measured import NOT_TIMED
 from nbcompile.record.mode_diff import ModeDiff
 from nbcompile.settings import CompileSettings
 from nbcompile.targets import parse
@@ -94,7 +101,8 @@ def to_be_measured(
 ) -> tuple[Compilation, list[CellPart], bool]:
     """The record of a cell that has run, with what of it times are of; its parts that can be run again; and
     whether they are with their backward pass."""
-    parts, train = repeatable(run, compilation), has_backward(run, options)
+    train = has_backward(run, options)
+    parts = repeatable(run, compilation, train=train)
     part = timed_part(run, parts, train=train) if parts else None
     return dataclasses.replace(compilation, timed_part=part), parts, train
 
@@ -110,20 +118,30 @@ def measure_cell(
     interrupt leaves all state restored. ``kept``: the peers of this cell, as they were compiled when it ran
     before (see :func:`peers_key`).
     """
-    parts = repeatable(run, compilation)
-    steps = [part.function.first_line for part in run.parts.values() if _has_no_gradients(part)]
-    left = len(run.parts) - len(parts) - len(steps)
-    notes = [
-        f"Not timed: the step of line {line}, whose gradients are gone by now." for line in sorted(steps)
-    ]
-    if left:
-        notes.append(
-            f"Not timed: {left} part{'s' * (left > 1)} of the cell, which may act outside this process."
-        )
+    train = has_backward(run, options)
+    parts = repeatable(run, compilation, train=train)
+    notes = _not_timed([part for part in run.parts.values() if part not in parts], train)
     return measure_parts(
-        parts, with_notes(compilation, notes), options, watching, train=has_backward(run, options),
+        parts, with_notes(compilation, notes), options, watching, train=train,
         what=part_name(compilation.timed_part), kept=kept, again=lambda error: why_not_again(parts, error),
     )  # fmt: skip
+
+
+def _not_timed(left: Sequence[CellPart], train: bool) -> list[str]:
+    """Why these parts of a cell are not in its times."""
+    steps = [part for part in left if _has_no_gradients(part)]
+    reading = [part for part in left if train and part not in steps and reads_gradients(part.members)]
+    notes = [
+        f"Not timed: the step of line {line}, whose gradients are gone by now."
+        for line in sorted(part.function.first_line for part in steps)
+    ]
+    if reading:
+        notes.append(f"Not timed: {which_read(reading)}, and what is timed starts without any.")
+    if count := len(left) - len(steps) - len(reading):
+        notes.append(
+            f"Not timed: {count} part{'s' * (count > 1)} of the cell, which may act outside this process."
+        )
+    return notes
 
 
 def measure_jitted_cell(
@@ -214,9 +232,14 @@ def left_to_python(run: CellRun, compilation: Compilation, options: CellOptions)
     return dataclasses.replace(compilation, notes=tuple(notes), measurements=(nothing,))
 
 
-def repeatable(run: CellRun, compilation: Compilation) -> list[CellPart]:
-    """The parts of a cell, in order, that can be run again."""
-    return [part for _, part in sorted(run.parts.items()) if _can_repeat(part, compilation)]
+def repeatable(run: CellRun, compilation: Compilation, *, train: bool) -> list[CellPart]:
+    """The parts of a cell, in order, that can be run again. ``train``: with their backward pass at the end of
+    a call, so that none has gradients to read."""
+    return [
+        part
+        for _, part in sorted(run.parts.items())
+        if _can_repeat(part, compilation) and not (train and reads_gradients(part.members))
+    ]
 
 
 def measure_parts(
@@ -244,7 +267,8 @@ def measure_parts(
         if train:
             _refuse_hooks(parts)
         audience = Audience(watching.progress, grown, {} if kept is None else kept)
-        timed = _compare(fn, arguments, compilation, options, train, what, audience)
+        with capturing_values(_whole(parts)):
+            timed = _compare(fn, arguments, compilation, options, train, what, audience)
     except MeasureError as error:
         return with_notes(compilation, [str(error)])
     except Exception as error:
@@ -262,6 +286,11 @@ def _refuse_hooks(parts: Sequence[Runnable]) -> None:
         roots |= {f"the function {number}": part.bound, **dict(zip(given, part.arguments, strict=True))}
     if hook := hook_that_may_act(Snapshot(roots, copies=False).tensors):
         raise MeasureError(f"Not timed: {hook}, may act outside this process.")
+
+
+def _whole(parts: Sequence[Runnable]) -> bool:
+    """Whether each is one graph where it ran."""
+    return all(getattr(part, "whole", False) for part in parts)
 
 
 def _in_names(timed: Compilation, parts: Sequence[Runnable]) -> Compilation:
@@ -343,17 +372,18 @@ def modes_of_parts(
     parts: Sequence[Runnable], options: CellOptions, progress: Callable[[str], None], *, train: bool
 ) -> ModeDiff:
     """What ran, as one program, in the cell's mode and in those of ``--mode-diff``."""
-    found = mode_diff(
-        *as_program(parts),
-        (options.mode, *options.mode_diff),
-        backend=options.backend,
-        options=settings_of(options).options,
-        train=train,
-        dynamic=options.dynamic,
-        timing=options.bench,
-        budget=options.bench_seconds,
-        progress=progress,
-    )
+    with capturing_values(_whole(parts)):
+        found = mode_diff(
+            *as_program(parts),
+            (options.mode, *options.mode_diff),
+            backend=options.backend,
+            options=settings_of(options).options,
+            train=train,
+            dynamic=options.dynamic,
+            timing=options.bench,
+            budget=options.bench_seconds,
+            progress=progress,
+        )
     return dataclasses.replace(found, function=_called(parts))
 
 
@@ -411,11 +441,12 @@ def _joined(compilation: Compilation, timed: Compilation, options: CellOptions) 
     interpreted = compilation.execution == "interpreted" or not options.bench
     # The interpreter's times say nothing; that it did not run does, and then nothing was compared.
     failed = tuple(m for m in timed.measurements if not m.counts)
+    measured = failed if interpreted else tuple(_of_timing(m, compilation) for m in timed.measurements)
     compilation = with_backward(compilation, timed)
     joined = dataclasses.replace(
         with_call_times(compilation, same_calls(compilation, timed)),
         environment=dataclasses.replace(compilation.environment, threads=timed.environment.threads),
-        measurements=failed if interpreted else timed.measurements,
+        measurements=measured,
         accuracy=() if interpreted and failed else timed.accuracy,
         ceilings=() if interpreted else _ceilings(compilation),
         notes=compilation.notes + tuple(note for note in timed.notes if note not in known and _matters(note)),
@@ -423,9 +454,18 @@ def _joined(compilation: Compilation, timed: Compilation, options: CellOptions) 
     return dataclasses.replace(joined, peers=() if interpreted else _peers(joined, timed))
 
 
+def _of_timing(measured: Measurement, compilation: Compilation) -> Measurement:
+    """Where a cell ran compiled and what was compiled anew for its times did not, that is why there are none:
+    nothing is to be said of the cell by it."""
+    ours = measured.contestant == compilation.backend
+    if measured.counts or not ours or not any(line.fate == "compiled" for line in compilation.lines):
+        return measured
+    return dataclasses.replace(measured, reason=f"{NOT_TIMED}: {measured.reason.removeprefix('ran eager: ')}")
+
+
 def _matters(note: str) -> bool:
     """Whether a note of the runs that were timed is news beside those of the cell's own run."""
-    return note == NO_GRADIENT or "history" in note or note.startswith(STOPPED)
+    return note == NO_GRADIENT or "history" in note
 
 
 def _peers(compilation: Compilation, timed: Compilation) -> tuple[Compilation, ...]:

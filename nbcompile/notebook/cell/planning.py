@@ -6,6 +6,7 @@ import ast
 import builtins
 import contextlib
 import dis
+import itertools
 import sys
 import types
 from collections.abc import Iterable, Mapping, Sequence, Sized
@@ -15,7 +16,12 @@ import torch
 
 from nbcompile.bench.measure.code_objects import codes
 from nbcompile.compiler.capture.cell_to_function import CellStatement
-from nbcompile.compiler.capture.python_reasons import is_step
+from nbcompile.compiler.capture.python_reasons import (
+    CHANGES_CONTAINER,
+    FILLS_CONTAINER,
+    is_step,
+    work_in,
+)
 from nbcompile.notebook.cell.inner_compiles import is_compiled, own_compile
 from nbcompile.record.compilation import OWN_COMPILE
 from nbcompile.syntax import names_read, names_stored
@@ -52,11 +58,11 @@ _TWICE = "create_graph"
 _PLAIN_VALUES = "plain Python values"
 _MANY_STEPS = "a loop, run step by step"
 _TEXT = "works on text"
-_A_CONTAINER = "changes a container at each step"
+_IN_A_LINE = "compute it in a line of its own, which is compiled"
 _NAMES = "names a value"
 _OWN_CONTEXT = "enters a context of its own"
 _JITS = "makes a jitted function"
-QUIET = frozenset({_PLAIN_VALUES, _MANY_STEPS, _TEXT, _A_CONTAINER, _NAMES, _JITS})
+QUIET = frozenset({_PLAIN_VALUES, _MANY_STEPS, _TEXT, CHANGES_CONTAINER, _NAMES, _JITS})
 """Reasons of which there is no more to say: nothing would be gained by compiling."""
 
 
@@ -209,8 +215,19 @@ def _call_reason(
     if isinstance(owner, str | bytes):
         return _TEXT
     if statement.in_loop and isinstance(owner, list | dict | set) and method in _GROWS:
-        return _A_CONTAINER
+        return _growing(call, root.id, namespace, stored)
     return None
+
+
+def _growing(call: ast.Call, container: str, namespace: Namespace, stored: set[str]) -> str:
+    """Why a loop's statement that changes a container is Python's."""
+    given = [*call.args, *(word.value for word in call.keywords)]
+    computed = [work for each in given for work in work_in(each) if not _is_plain(work, namespace, stored)]
+    if not computed:
+        return CHANGES_CONTAINER
+    if any(container in names_read(each) for each in computed):
+        return f"{FILLS_CONTAINER}, which reads it"  # another container at each step: another graph
+    return f"{FILLS_CONTAINER}: {_IN_A_LINE}"
 
 
 def _target_reason(target: Any) -> str | None:
@@ -242,8 +259,11 @@ def _is_plain(node: ast.AST, namespace: Namespace, stored: set[str]) -> bool:
     """Whether a simple statement only moves plain Python data: no tensor, no call of unknown code."""
     if isinstance(node, ast.For | ast.If | ast.With):
         return False
+    counted = _counted(node, stored) if "len" not in namespace else set()
     for part in ast.walk(node):
         if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load):
+            if id(part) in counted and not isinstance(namespace.get(part.id), torch.Tensor):
+                continue
             if part.id in stored:
                 return False
             value = namespace.get(part.id, getattr(builtins, part.id, _PLAIN))
@@ -253,19 +273,42 @@ def _is_plain(node: ast.AST, namespace: Namespace, stored: set[str]) -> bool:
             if not _is_plain_value(namespace.get(part.id)):  # x += 1 reads x
                 return False
         elif isinstance(part, ast.Call):
-            if not (isinstance(part.func, ast.Name) and part.func.id in _PLAIN_BUILTINS):
-                return False
-            if part.func.id in namespace or part.func.id in stored:
+            if not _is_plain_call(part.func, namespace, stored):
                 return False
     return True
 
 
+def _is_plain_call(called: ast.expr, namespace: Namespace, stored: set[str]) -> bool:
+    """Whether a call is of a builtin, or of a method of a dict, a list or text: no code of the user."""
+    if isinstance(called, ast.Name):
+        own = called.id in namespace or called.id in stored
+        return called.id in _PLAIN_BUILTINS and not own
+    if not isinstance(called, ast.Attribute):
+        return False
+    if isinstance(called.value, ast.Constant):
+        return True
+    return isinstance(called.value, ast.Name) and type(namespace.get(called.value.id)) in _WITH_METHODS
+
+
+def _counted(node: ast.AST, stored: set[str]) -> set[int]:
+    """The names whose length is asked for: a number, of whatever."""
+    calls = [
+        part for part in ast.walk(node) if isinstance(part, ast.Call) and isinstance(part.func, ast.Name)
+    ]
+    given = [each for call in calls if ast.unparse(call.func) == "len" for each in call.args]
+    return {id(each) for each in given if isinstance(each, ast.Name) and each.id not in stored}
+
+
 def _is_plain_value(value: Any) -> bool:
-    if isinstance(value, list | tuple):
-        return len(value) <= 64 and all(_is_plain_value(item) for item in value)
+    if isinstance(value, dict):
+        value = [*itertools.islice(value.values(), _MOST_LOOKED_AT + 1), *itertools.islice(value, 1)]
+    if isinstance(value, list | tuple | set):
+        return len(value) <= _MOST_LOOKED_AT and all(_is_plain_value(item) for item in value)
     return isinstance(value, _PLAIN) or value in _PLAIN_TYPES if _hashable(value) else False
 
 
+_MOST_LOOKED_AT = 1000
+_WITH_METHODS = (dict, list, set, tuple, str, bytes)
 _PLAIN_TYPES = frozenset(getattr(builtins, name) for name in _PLAIN_BUILTINS)
 
 

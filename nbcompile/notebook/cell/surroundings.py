@@ -53,6 +53,18 @@ def changing(numbers: tuple[str, ...]) -> AbstractContextManager[Any]:
     return patched
 
 
+def capturing_values(whole: bool) -> AbstractContextManager[Any]:
+    """Compile anew what the cell has as ``whole`` graphs, with the values of tensors in them. One graph has
+    them unasked; a function that may break, as what is timed is one, breaks at each, and in a loop is not
+    compiled at all."""
+    if not whole:
+        return nullcontext()
+    patched: AbstractContextManager[Any] = torch._dynamo.config.patch(
+        capture_scalar_outputs=True, capture_dynamic_output_shape_ops=True
+    )
+    return patched
+
+
 class _Told(logging.Filter):
     """Drops torch's warning, ten lines at each call, that a recompile limit is reached: where a cell runs its
     record says so."""

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 import torch
 
 from nbcompile.compiler.capture.cell_to_function import CellStatement
-from nbcompile.compiler.capture.python_reasons import CALLS_BACKWARD
+from nbcompile.compiler.capture.python_reasons import CALLS_BACKWARD, is_step
 from nbcompile.notebook.cell.cell_run import CellPart, CellRun
 from nbcompile.record.compilation import OWN_COMPILE
 from nbcompile.record.measured import TimedCellPart, TimedLoop
@@ -24,8 +24,8 @@ def timed_part(run: CellRun, parts: Sequence[CellPart], *, train: bool) -> Timed
     repeated = [(_loop_of(run, part), part) for part in parts]
     passes: dict[int, int] = {}
     for loop, part in repeated:
-        if loop is not None and part.calls > 1:
-            passes[loop.lineno] = max(passes.get(loop.lineno, 0), part.calls)
+        if loop is not None and part.passes > 1:
+            passes[loop.lineno] = max(passes.get(loop.lineno, 0), part.passes)
     python = {*_in_python(run, train), *_idle_loops(run, timed)} - timed - passes.keys()
     others = [part for part in run.parts.values() if part not in parts]
     kept = {member.line for part in others for member in part.members} - timed
@@ -46,6 +46,37 @@ def timed_part(run: CellRun, parts: Sequence[CellPart], *, train: bool) -> Timed
 def part_name(part: TimedCellPart | None) -> str:
     """What is timed, of a cell."""
     return "cell" if part is None else part.name
+
+
+def reads_gradients(members: Iterable[CellStatement]) -> bool:
+    """Whether these statements read what a backward pass has left in a tensor's ``.grad``, as an optimizer's
+    step does."""
+    return any(_gradients_in(member.node) for member in members)
+
+
+def which_read(parts: Iterable[CellPart]) -> str:
+    """``line 4 reads gradients``, of parts that do."""
+    members = [member for part in parts for member in part.members if _gradients_in(member.node)]
+    lines = sorted({member.line for member in members})
+    if len(lines) == 1:
+        return f"line {lines[0]} reads gradients"
+    return f"lines {', '.join(map(str, lines))} read gradients"
+
+
+def _gradients_in(node: ast.stmt) -> bool:
+    if is_step(node):
+        return True
+    called = {id(part.func) for part in ast.walk(node) if isinstance(part, ast.Call)}
+    for part in ast.walk(node):
+        name = getattr(part, "attr", getattr(part, "id", ""))
+        if name.startswith("clip_grad_"):
+            return True
+        if isinstance(part, ast.Attribute) and name == "grad" and id(part) not in called:
+            if isinstance(part.ctx, ast.Load):
+                return True
+        elif isinstance(part, ast.AugAssign) and getattr(part.target, "attr", "") == "grad":
+            return True
+    return False
 
 
 def why_not_again(parts: Sequence[CellPart], error: str) -> str:

@@ -13,7 +13,7 @@ from typing import Literal
 
 from nbcompile.errors import OptionError
 from nbcompile.record.compilation import OWN_COMPILE, Accuracy, Compilation, Graph, Measurement, Node
-from nbcompile.record.measured import LEAST_TOLD, Difference, difference
+from nbcompile.record.measured import LEAST_TOLD, NOT_TIMED, Difference, difference
 from nbcompile.record.provenance import Links
 from nbcompile.record.roofline import main_ceilings, points
 from nbcompile.targets import parse
@@ -86,8 +86,12 @@ class Facts:
 def facts(compilation: Compilation, links: Links, pending: Pending | None = None) -> Facts:
     """All figures of the head, from the record alone, which may be ``pending``."""
     calls = calls_of(compilation, links)
-    moved = sum(call.bytes for call in calls)
-    unfused = moved + sum(each.bytes_saved for each in compilation.decisions if each.accepted)
+    again = {each.graph for each in compilation.recompiles}  # a call runs one graph of those made for it
+    moved = sum(call.bytes for call in calls if call.graph.split(".")[0] not in again)
+    fused = [
+        each for each in compilation.decisions if each.accepted and each.graph.split(".")[0] not in again
+    ]
+    unfused = moved + sum(each.bytes_saved for each in fused)
     lines = [*_count_lines(compilation, calls)]
     if moved:
         before = f", {bytes_text(unfused)} before fusion" if unfused > moved else ""
@@ -241,7 +245,7 @@ def ran_eager(reason: str) -> str:
     """That something ran eager and why; a reason may say the first already, or who else compiled it."""
     if OWN_COMPILE in reason:
         return f"left as it is: {reason}"
-    if "--fullgraph" in reason:
+    if "--fullgraph" in reason or reason.startswith(NOT_TIMED):
         return reason
     return f"ran eager: {reason.removeprefix('ran eager: ')}"
 
@@ -253,7 +257,7 @@ def verdict(compilation: Compilation, pending: Pending | None = None) -> Verdict
     ours, eager = own_measurement(compilation)
     if ours is not None and not ours.counts:
         text = clip(ran_eager(ours.reason or "no reason was recorded"), 171)
-        return Verdict(text, "none" if OWN_COMPILE in ours.reason else "bad")
+        return Verdict(text, "none" if OWN_COMPILE in text or text.startswith(NOT_TIMED) else "bad")
     if bad:
         names = list(dict.fromkeys(entry.output for entry in bad))
         where = clip(" and ".join(names[:2]) + (f" and {len(names) - 2} more" if names[2:] else ""), 60)
