@@ -7,7 +7,7 @@ from typing import Any, overload
 
 from nbcompile.bench.measure.compare import DEFAULT_CONTESTANTS, Measuring
 from nbcompile.bench.measure.compare import compare as compare_once
-from nbcompile.bench.measure.contestant import Contestant
+from nbcompile.bench.measure.contestant import Named
 from nbcompile.bench.sweep.result import Sweep
 from nbcompile.bench.sweep.running import sweep
 from nbcompile.record.compilation import Compilation
@@ -18,7 +18,7 @@ from nbcompile.settings import CompileSettings, keywords_of
 def compare(
     fn: Callable[..., Any],
     inputs: Any = (),
-    contestants: Sequence[str | Contestant] = ...,
+    contestants: Sequence[Named] = ...,
     **settings: Any,
 ) -> Compilation: ...
 @overload

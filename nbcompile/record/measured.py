@@ -17,6 +17,8 @@ TIE = 0.97
 """Medians closer than that are the same, however well they are known: one process differs from the next by as
 much."""
 _SIGMAS = 2.576  # 99%, two-sided
+RAISED = "raised "
+"""How the reason of a contestant begins that has no times since it failed: what follows is the error."""
 
 
 @dataclass(frozen=True)

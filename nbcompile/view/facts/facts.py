@@ -13,7 +13,7 @@ from typing import Literal
 
 from nbcompile.errors import OptionError
 from nbcompile.record.compilation import OWN_COMPILE, Accuracy, Compilation, Graph, Measurement, Node
-from nbcompile.record.measured import LEAST_TOLD, Difference, difference
+from nbcompile.record.measured import LEAST_TOLD, RAISED, Difference, difference
 from nbcompile.record.provenance import Links
 from nbcompile.record.roofline import main_ceilings, points
 from nbcompile.targets import parse
@@ -243,20 +243,50 @@ def ran_eager(reason: str) -> str:
         return f"left as it is: {reason}"
     if "--fullgraph" in reason:
         return reason
-    return f"ran eager: {reason.removeprefix('ran eager: ')}"
+    return f"ran eager: {reason.removeprefix('ran eager: ').removeprefix(RAISED)}"
+
+
+def no_time_of(reason: str) -> str:
+    """Why a contestant has no time: what it raised, or why it ran eager."""
+    return reason if reason.startswith(RAISED) else ran_eager(reason)
 
 
 def verdict(compilation: Compilation, pending: Pending | None = None) -> Verdict:
     """Was it worth it? Says "faster" only if the compiled code ran and there is a
-    :func:`~nbcompile.record.measured.difference`, and what of the cell that is of."""
+    :func:`~nbcompile.record.measured.difference`, and what of the cell that is of. Of other contestants it
+    says which are wrong, for the times beside them are then worth nothing."""
+    found = _own_verdict(compilation, pending)
+    detail = "; ".join(filter(None, (found.detail, clip(_wrong_others(compilation), 240))))
+    return replace(found, detail=detail)
+
+
+def _wrong_others(compilation: Compilation) -> str:
+    """``✗ tvm differs in y; ✗ xla raised ValueError: ...``, of contestants that are not this record's own."""
+    told = {}
+    for each in compilation.measurements:
+        if each.contestant != contestant(compilation):
+            said = clip(each.reason, 120) if each.reason.startswith(RAISED) else ""
+            if where := wrong_where(compilation, each.contestant):
+                said = said or f"differs in {where}"
+            if said:
+                told[each.contestant] = f"✗ {clip(each.contestant, 40)} {said}"
+    return "; ".join(told.values())
+
+
+def wrong_where(compilation: Compilation, name: str) -> str:
+    """In which of its results a contestant differs from eager; empty where in none."""
+    names = list(dict.fromkeys(entry.output for entry in wrong_results(compilation, name)))
+    return clip(" and ".join(names[:2]) + (f" and {len(names) - 2} more" if names[2:] else ""), 60)
+
+
+def _own_verdict(compilation: Compilation, pending: Pending | None) -> Verdict:
     bad = wrong_results(compilation, contestant(compilation))
     ours, eager = own_measurement(compilation)
     if ours is not None and not ours.counts:
         text = clip(ran_eager(ours.reason or "no reason was recorded"), 171)
         return Verdict(text, "none" if OWN_COMPILE in ours.reason else "bad")
     if bad:
-        names = list(dict.fromkeys(entry.output for entry in bad))
-        where = clip(" and ".join(names[:2]) + (f" and {len(names) - 2} more" if names[2:] else ""), 60)
+        where = wrong_where(compilation, contestant(compilation))
         how = "in Triton's interpreter, " if compilation.execution == "interpreted" else ""
         return Verdict(f"{how}differs from eager in {where}", "bad", clip(bad[0].reason, 160))
     if not compilation.kernels and not compilation.graphs:
