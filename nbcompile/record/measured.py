@@ -10,6 +10,9 @@ SHAKY = 0.5
 """Of a median, between the quartiles, beyond which it says little: a machine that is busy with other work."""
 FEW = 8
 """Samples, of which no spread is told."""
+NARROW = 11
+"""Samples, from which on the interval of their median lies within their p10 and p90: of fewer it is nearly
+all of their range, and that it overlaps another's is for want of samples."""
 LEAST_TOLD = 4
 """Samples of a side, below which no difference is one: by chance two sides of four lie apart in one case of
 35."""

@@ -15,7 +15,8 @@ from nbcompile.coach.source import Source, unified
 from nbcompile.notebook import magics
 from nbcompile.notebook.cell import coaching
 from nbcompile.notebook.cell.other_cells import NotInPlaceError, OtherCell, other_file
-from nbcompile.record.compilation import Compilation, Measurement
+from nbcompile.record.advice.coach import Mend
+from nbcompile.record.compilation import Compilation, Graph, GraphBreak, Measurement, Node
 from nbcompile.view.text import to_text
 from tests.nightly import few
 from tests.notebook.conftest import Notebook, notebook, session_shell
@@ -346,7 +347,7 @@ def test_a_pair_kept_apart_for_its_cost_is_timed_in_one_kernel(
 ) -> None:
     """One row is split over the cores, so its sum and its quotient are two kernels."""
     setup, cell = "row = torch.rand(1, 1 << 16)\n---\n", "out = row / row.sum(1, keepdim=True)\n"
-    turns = coaching._Turns(before=3e-3, after=1e-3, saved=2e-3)
+    turns = coaching._Turns(before=3e-3, saved=2e-3)
     monkeypatch.setattr(coaching, "_by_turns", lambda one, other, mended: turns)
     record = coached(notebook, setup + cell, monkeypatch)
     (decision,) = [each for each in record.decisions if each.forceable]
@@ -367,4 +368,34 @@ def test_the_two_are_timed_by_turns(notebook: Notebook, monkeypatch: pytest.Monk
     cell = "row = torch.rand(1, 1 << 16)\n---\nout = row / row.sum(1, keepdim=True)\n"
     coached(notebook, cell, monkeypatch)
     (turns,) = taken
-    assert turns.before > 0 and turns.after > 0
+    assert turns.before > 0 and turns.saved < turns.before
+
+
+def test_a_mend_that_gains_nothing_is_not_offered(
+    notebook: Notebook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The warning stands after the only graph: without it there is one graph still."""
+    turns = coaching._Turns(before=3e-3, saved=0.0)
+    monkeypatch.setattr(coaching, "_by_turns", lambda one, other, mended: turns)
+    cell = "y = torch.sin(x) * 2\nz = y.exp().sum()\nwarnings.warn('hey')\n"
+    record = coached(notebook, cell, monkeypatch)
+    (item,) = record.breaks
+    assert item.mend is not None and not item.mend.after and item.price is None
+    assert item.mend.note.endswith("would gain nothing: as fast, and as many graphs and kernels")
+
+
+def test_a_price_is_of_graphs_that_a_break_has_made_and_no_more_than_the_call() -> None:
+    def record(graphs: int, breaks: int) -> Compilation:
+        fused = Graph("g0.fw.fused", "fused", "", (Node("k", "k", "k", "kernel", seconds=4e-6),))
+        mine = Measurement("cell", "nbcompile", steady=(20e-6,) * 20, graphs=graphs)
+        return Compilation("r", graphs=(fused,), measurements=(mine,), breaks=(GraphBreak("print"),) * breaks)
+
+    none, timed = Mend(note="none is known"), Mend("m", "d", "a", "", 2, 1, 2, 1, 90e-3, 30e-3)
+    assert coaching._price(none, record(1, 2)) is None
+    one, two = coaching._price(none, record(2, 1)), coaching._price(none, record(3, 2))
+    assert one is not None and one.milliseconds == pytest.approx(8e-3) and one.graphs == 1
+    assert two is not None and two.milliseconds == pytest.approx(16e-3 * 2 / 3 / 2)
+    measured = coaching._price(timed, record(2, 1))  # of 90 µs it spares 60, at another moment
+    assert (
+        measured is not None and measured.milliseconds == pytest.approx(20e-3 * 2 / 3) and measured.measured
+    )

@@ -13,7 +13,7 @@ from typing import Literal
 
 from nbcompile.errors import OptionError
 from nbcompile.record.compilation import OWN_COMPILE, Accuracy, Compilation, Graph, Measurement, Node
-from nbcompile.record.measured import LEAST_TOLD, RAISED, Difference, difference
+from nbcompile.record.measured import NARROW, RAISED, Difference, difference
 from nbcompile.record.provenance import Links
 from nbcompile.record.roofline import main_ceilings, points
 from nbcompile.targets import parse
@@ -366,7 +366,7 @@ def _compare(ours: Measurement, eager: Measurement, ratio: float) -> Verdict:
     each = "" if ours.what == "one pass" else " a call"
     detail = f"{ours.what}: {seconds_text(ours.median)}{each}, eager {seconds_text(eager.median)}"
     few = min(len(ours.steady), len(eager.steady))
-    noise = f"of {count_text(few, 'sample')} only" if few < LEAST_TOLD else "within the noise"
+    noise = f"of {count_text(few, 'sample')} only" if few < NARROW else "within the noise"
     told: dict[Difference, tuple[str, Tone]] = {
         "same": (f"as fast as eager ({speed_text(ratio)})", "even"),
         "unclear": (f"no clear difference from eager ({speed_text(ratio)}, {noise})", "even"),
