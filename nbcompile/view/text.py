@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from nbcompile.record.advice.coach import Price
@@ -89,7 +90,12 @@ def _breaks(compilation: Compilation) -> list[str]:
     out += _more(len(compilation.breaks) - _ROWS)
     for place, again in enumerate(compilation.recompiles[:_ROWS]):
         where = break_line(again.spans)
-        sizes = "; ".join(code for g in compilation.guards if _is_of_sizes(g, again) for code in g.code)
+        sizes = "; ".join(
+            re.sub(r"\bL\['(\w+)'\]", r"\1", code)
+            for g in compilation.guards
+            if _is_of_sizes(g, again)
+            for code in g.code
+        )
         then = f"; now for {sizes}" if sizes else ""
         out += _hung(f"↻ {where}: " if where else "↻ ", f"compiled again: {again.reason}{then}")
         out += coached(compilation.recompiles, place)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import re
 from pathlib import Path
 from typing import Any
@@ -10,13 +11,13 @@ from typing import Any
 import pytest
 import torch
 
-from nbcompile.bench.measure.accuracy import compare_values
+from nbcompile.bench.measure.accuracy import NOT_IN_EAGER, compare_values
 from nbcompile.coach.source import Source, unified
 from nbcompile.notebook import magics
 from nbcompile.notebook.cell import coaching
 from nbcompile.notebook.cell.other_cells import NotInPlaceError, OtherCell, other_file
 from nbcompile.record.advice.coach import Mend
-from nbcompile.record.compilation import Compilation, Graph, GraphBreak, Measurement, Node
+from nbcompile.record.compilation import Accuracy, Compilation, Graph, GraphBreak, Measurement, Node
 from nbcompile.view.text import to_text
 from tests.nightly import few
 from tests.notebook.conftest import Notebook, notebook, session_shell
@@ -399,3 +400,23 @@ def test_a_price_is_of_graphs_that_a_break_has_made_and_no_more_than_the_call() 
     assert (
         measured is not None and measured.milliseconds == pytest.approx(20e-3 * 2 / 3) and measured.measured
     )
+
+
+def test_a_name_that_no_two_runs_agree_on_is_said_to_be_one(
+    notebook: Notebook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cell = "t = time.perf_counter()\ny = torch.sin(x) * 2\nprint(y.sum())\nz = y.exp().sum()\n"
+    record = coached(notebook, f"{cell}dt = time.perf_counter() - t\n", monkeypatch)
+    notes = [item.mend.note for item in record.breaks if item.mend is not None]
+    assert any("dt has another value at each run, in eager too" in note for note in notes), notes
+
+
+def test_what_is_wrong_with_a_mend_is_said_to_be_the_mends() -> None:
+    wrong = Accuracy("mend", "output['arr.0']", None, None, agrees=False, reason=NOT_IN_EAGER)
+    assert (
+        coaching._difference(wrong, {}, {}) == "as tried, arr is a tensor or a number, and without it is none"
+    )
+    off = dataclasses.replace(wrong, output="output['y.1']", reason="error 0.1")
+    assert coaching._difference(off, {}, {}) == "as tried, y[1] differs from eager: error 0.1"
+    runs = ({"y.1": torch.tensor(each)} for each in (1.0, 2.0))
+    assert coaching._difference(off, *runs).startswith("y[1] has another value at each run")

@@ -17,7 +17,7 @@ import torch
 from IPython.utils.capture import capture_output
 from torch.utils._pytree import tree_leaves
 
-from nbcompile.bench.measure.accuracy import check
+from nbcompile.bench.measure.accuracy import NOT_IN_EAGER, check
 from nbcompile.bench.measure.interrupts import FinishFirst
 from nbcompile.bench.measure.state import Snapshot
 from nbcompile.bench.measure.timing import Step
@@ -34,7 +34,7 @@ from nbcompile.notebook.cell.other_cells import Mended, NotInPlaceError, OtherCe
 from nbcompile.notebook.cell.surroundings import quiet_compile
 from nbcompile.record.advice.coach import OF_SIZES, Mend, Price
 from nbcompile.record.compilation import Cell, Compilation, Decision, GraphBreak, Measurement, Recompile
-from nbcompile.record.measured import TIE
+from nbcompile.record.measured import TIE, Accuracy
 
 _SECONDS = 10.0  # for all mends of a cell: each compiles it once or twice
 _CHAIN = 3  # breaks of a cell that are mended together
@@ -295,7 +295,7 @@ class _Trials:
             except NotInPlaceError as refusal:
                 return str(refusal)
             except Exception as error:
-                return f"it raises {in_one_line(error)}"
+                return f"as tried, it raises {in_one_line(error)}"
             record = compiler.record(run)
         if run.notes or not record.of_stage("fx"):
             return run.notes[0] if run.notes else "nothing was compiled"
@@ -336,11 +336,15 @@ class _Trials:
         with self._copies() as snapshot, capture_output(), quiet_compile():
             try:
                 rows = check(Step(eager), {"mend": Step(mended)}, snapshot)
+                wrong = next((row for row in rows if not row.agrees), None)
+                if wrong is not None:
+                    twice = []
+                    for _ in range(2):
+                        snapshot.restore()
+                        twice.append(eager())
+                    return Mend(note=_difference(wrong, *twice))
             except Exception as error:
                 return Mend(note=f"run again, the cell raises {in_one_line(error)}")
-        wrong = next((row for row in rows if not row.agrees), None)
-        if wrong is not None:
-            return Mend(note=f"{wrong.output} differs from eager: {wrong.reason}")
         if not rows:
             return Mend(note="it leaves nothing that could be compared with eager")
         with self._copies():
@@ -397,6 +401,18 @@ class _Restored:
     def __exit__(self, *_: object) -> None:
         with FinishFirst():
             self.snapshot.restore()
+
+
+def _difference(wrong: Accuracy, eager: dict[str, Any], again: dict[str, Any]) -> str:
+    """In which name a mend's results are others; ``eager`` and ``again`` are eager's own of two runs."""
+    place = re.fullmatch(r"output\['((.+)\.(\d+))'\]", wrong.output)
+    key, name, number = place.groups() if place else ("", wrong.output, "0")
+    name += f"[{number}]" if int(number) else ""
+    if key in eager and key in again and not torch.equal(eager[key], again[key]):
+        return f"{name} has another value at each run, in eager too: it cannot be compared"
+    if wrong.reason == NOT_IN_EAGER:
+        return f"as tried, {name} is a tensor or a number, and without it is none"
+    return f"as tried, {name} differs from eager: {wrong.reason}"
 
 
 def _gains_nothing(mend: Mend) -> bool:
