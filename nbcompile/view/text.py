@@ -24,6 +24,7 @@ from nbcompile.view.facts.timings import timing_table, timings
 from nbcompile.view.facts.walks import walk_table, walk_title
 from nbcompile.view.facts.why import why
 from nbcompile.view.pending import Pending
+from nbcompile.view.reports.listed import listed
 from nbcompile.view.reports.report import table_text
 
 COLUMNS = 100
@@ -55,6 +56,7 @@ def to_text(compilation: Compilation, show: Sequence[str] = (), pending: Pending
     out += _breaks(compilation) + _cell(compilation, facts, links)
     out += _walks(compilation) + _decisions(compilation, known, links) + _kernels(compilation, facts)
     out += _not_fused(compilation, facts, known)
+    out += listed(compilation, show, COLUMNS)
     out += _roofline(compilation) + _autotune(compilation, links) + _timings(compilation)
     text = "\n".join(plain_line(line)[:COLUMNS].rstrip() for line in out)
     return text + "\n"
