@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from nbcompile.errors import OptionError
-from nbcompile.record.compilation import OWN_COMPILE, Accuracy, Compilation, Graph, Measurement, Node
+from nbcompile.record.compilation import OWN_COMPILE, Compilation, Graph, Measurement, Node
 from nbcompile.record.measured import NARROW, RAISED, Difference, difference
 from nbcompile.record.provenance import Links
 from nbcompile.record.roofline import main_ceilings, points
@@ -29,6 +29,7 @@ from nbcompile.units import (
 )
 from nbcompile.view.facts.outside import calls_text, measured_name, python_time, told_of
 from nbcompile.view.pending import Pending
+from nbcompile.view.reports.wrong import wrong_others, wrong_results, wrong_where
 
 Fate = Literal["fused", "library", "fallback", "break", "captured"]
 """What became of an op. ``captured`` where the record says no more than that (other backends)."""
@@ -256,27 +257,10 @@ def verdict(compilation: Compilation, pending: Pending | None = None) -> Verdict
     :func:`~nbcompile.record.measured.difference`, and what of the cell that is of. Of other contestants it
     says which are wrong, for the times beside them are then worth nothing."""
     found = _own_verdict(compilation, pending)
-    detail = "; ".join(filter(None, (found.detail, clip(_wrong_others(compilation), 240))))
+    detail = "; ".join(
+        filter(None, (found.detail, clip(wrong_others(compilation, contestant(compilation)), 240)))
+    )
     return replace(found, detail=detail)
-
-
-def _wrong_others(compilation: Compilation) -> str:
-    """``✗ tvm differs in y; ✗ xla raised ValueError: ...``, of contestants that are not this record's own."""
-    told = {}
-    for each in compilation.measurements:
-        if each.contestant != contestant(compilation):
-            said = clip(each.reason, 120) if each.reason.startswith(RAISED) else ""
-            if where := wrong_where(compilation, each.contestant):
-                said = said or f"differs in {where}"
-            if said:
-                told[each.contestant] = f"✗ {clip(each.contestant, 40)} {said}"
-    return "; ".join(told.values())
-
-
-def wrong_where(compilation: Compilation, name: str) -> str:
-    """In which of its results a contestant differs from eager; empty where in none."""
-    names = list(dict.fromkeys(entry.output for entry in wrong_results(compilation, name)))
-    return clip(" and ".join(names[:2]) + (f" and {len(names) - 2} more" if names[2:] else ""), 60)
 
 
 def _own_verdict(compilation: Compilation, pending: Pending | None) -> Verdict:
@@ -374,11 +358,6 @@ def _compare(ours: Measurement, eager: Measurement, ratio: float) -> Verdict:
         "slower": (f"{speed_text(ratio)} — slower than eager", "bad"),
     }
     return Verdict(*told[difference(ours, eager)], detail)
-
-
-def wrong_results(compilation: Compilation, name: str) -> list[Accuracy]:
-    """The results of a contestant that differ from eager's: what is wrong is no gain, however fast."""
-    return [entry for entry in compilation.accuracy if not entry.agrees and entry.contestant == name]
 
 
 def _is_ours(compilation: Compilation, name: str) -> bool:

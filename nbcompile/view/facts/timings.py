@@ -9,6 +9,7 @@ from nbcompile.units import clip, count_text, finite, seconds_text, speed_text
 from nbcompile.view.facts import facts as fact
 from nbcompile.view.facts.outside import left_out, measured_name
 from nbcompile.view.reports.report import Section, Styled, Value
+from nbcompile.view.reports.wrong import wrong_where
 
 
 @dataclass(frozen=True)
@@ -115,7 +116,7 @@ def _row(compilation: Compilation, place: int, eager: Measurement | None) -> Tim
     m = compilation.measurements[place]
     is_eager = m.contestant == "eager"
     cost = None if is_eager else fact.compile_cost(compilation, m)
-    wrong = fact.wrong_where(compilation, m.contestant)
+    wrong = wrong_where(compilation, m.contestant)
     calls = None if wrong else fact.break_even(cost, m, eager)
     median, base = m.median, (eager.median if eager else None)
     low, high = m.median_interval or (None, None)

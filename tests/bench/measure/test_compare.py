@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 
+import nbcompile
 from nbcompile.bench.measure.compare import Audience, Measuring, compare, compare_with
 from nbcompile.bench.measure.contestant import Contestant, Kept
 from nbcompile.errors import MeasureError, OptionError
@@ -315,3 +316,10 @@ def test_a_function_is_a_contestant_as_it_is_a_backend() -> None:
     record = compare(lambda x: x.sin() * 2, (torch.randn(8),), ("eager", as_it_is), budget=0.1, cold=False)
     mine = record.measurements[-1]
     assert mine.contestant == "as_it_is" and mine.counts and mine.median, mine.reason
+
+
+def test_a_comparison_has_the_roof_over_its_kernels() -> None:
+    record = nbcompile.compare(
+        lambda x: x.sin() * 2, (torch.randn(1 << 16),), ("eager", "nbcompile"), budget=0.1, cold=False
+    )
+    assert record.kernels and [each.target for each in record.ceilings] == ["cpu"]
