@@ -148,9 +148,13 @@ class ExportError(NbcompileError):
 
 
 def in_one_line(error: BaseException) -> str:
-    """``ValueError: the first line of what it says``, of any error."""
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+    """``ValueError: the first line of what it says``, of any error; the next too where that one only says
+    that something follows, as torch's ``backend='x' raised:`` does."""
+    lines = [line for line in str(error).strip().splitlines() if line.strip()]
+    if not lines:
+        return type(error).__name__
+    said = " ".join(line.strip() for line in lines[:2]) if lines[0].rstrip().endswith(":") else lines[0]
+    return f"{type(error).__name__}: {said}"
 
 
 class TraceError(NbcompileError):

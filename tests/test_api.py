@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import nbcompile
-from nbcompile.errors import OptionError
+from nbcompile.errors import OptionError, SuiteError
 from tests.compiler.capture.helpers import cell, compiled
 from tests.nightly import few
 
@@ -357,3 +357,9 @@ def test_unknown_names_are_errors() -> None:
         compiled(lambda x: x, options={"colour": 1})
     with pytest.raises(TypeError, match="function or a module"):
         compiled(3)  # type: ignore[arg-type]
+
+
+def test_a_case_that_is_no_function_is_refused_with_what_to_write() -> None:
+    with pytest.raises(SuiteError, match="a case is a function, and this is int") as caught:
+        nbcompile.case(3)  # type: ignore[type-var]
+    assert "@nbcompile.case above it" in caught.value.advice

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, overload
 
 from nbcompile.bench.measure.compare import DEFAULT_CONTESTANTS, Measuring
 from nbcompile.bench.measure.compare import compare as compare_once
-from nbcompile.bench.measure.contestant import Contestant
+from nbcompile.bench.measure.contestant import Named
+from nbcompile.bench.measure.roofline import measure_ceilings
 from nbcompile.bench.sweep.result import Sweep
 from nbcompile.bench.sweep.running import sweep
 from nbcompile.record.compilation import Compilation
@@ -18,7 +20,7 @@ from nbcompile.settings import CompileSettings, keywords_of
 def compare(
     fn: Callable[..., Any],
     inputs: Any = (),
-    contestants: Sequence[str | Contestant] = ...,
+    contestants: Sequence[Named] = ...,
     **settings: Any,
 ) -> Compilation: ...
 @overload
@@ -60,4 +62,15 @@ def compare(
         grid = contestants
     if grid is not None:
         return sweep(fn, inputs, grid, **settings)
-    return compare_once(fn, inputs, contestants, **settings)
+    return _with_ceilings(compare_once(fn, inputs, contestants, **settings))
+
+
+def _with_ceilings(record: Compilation) -> Compilation:
+    """With what this chip can do at most, so that ``plot("roofline")`` can hold the kernels against it."""
+    if record.ceilings or record.execution != "compiled" or all(k.seconds is None for k in record.kernels):
+        return record
+    try:
+        on = {"cpu" if kernel.target == "cpu" else "cuda" for kernel in record.kernels}
+        return replace(record, ceilings=tuple(measure_ceilings(device) for device in sorted(on)))
+    except RuntimeError:  # no memory is left to measure with: the record stands without
+        return record

@@ -9,7 +9,6 @@ import importlib.util
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import PurePath
 from typing import Any, TypeVar, cast
 
 from IPython.core import magic_arguments
@@ -22,6 +21,7 @@ from nbcompile.bench.export.fresh import Package
 from nbcompile.bench.export.program import DynamicDim, parse_dim
 from nbcompile.bench.measure.code_objects import names_bound
 from nbcompile.errors import OptionError
+from nbcompile.notebook.usage import DynamicAction, check_kept, check_timed, no_expression, refuse_ranks
 from nbcompile.options import MODES, PEER_MODES, Options
 from nbcompile.record.ranks import PARALLELS, Parallel
 from nbcompile.targets import CHIPS
@@ -109,8 +109,8 @@ def _of_compiling() -> list[Callable[[Any], Any]]:
                  help="also compile in these modes, and show what each changes for this cell"),
         argument("--fullgraph", action="store_true", help="an error, not a graph break"),
         argument("--optimizer", action="store_true", help="compile the step() of optimizers too"),
-        argument("--dynamic", dest="dynamic", action="store_true", default=None, help="sizes are symbolic"),
-        argument("--no-dynamic", dest="dynamic", action="store_false", help="sizes are constants"),
+        argument("--dynamic", dest="dynamic", action=DynamicAction, nargs=0, help="sizes are symbolic"),
+        argument("--no-dynamic", dest="dynamic", action=DynamicAction, nargs=0, help="sizes are constants"),
         argument("--disable", action="store_true", help="do not compile: torch.compile(disable=True)"),
         argument("--name", metavar="NAME", help="what the record calls what is compiled"),
         argument("--recompile-limit", type=int, metavar="N", help="graphs of one function, then eager"),
@@ -139,7 +139,8 @@ def _of_examining() -> list[Callable[[Any], Any]]:
                  help="find the first stage and operator that is wrong or raises, and its smallest cell"),
         argument("--watch", action="store_true",
                  help="keep Dynamo's walk through the bytecode, instruction by instruction"),
-        argument("--no-bench", action="store_true", help="do not time anything"),
+        argument("--no-bench", action="store_true",
+                 help="do not time the cell; a sweep, --mode-diff and --doctor time what they compare"),
     ]  # fmt: skip
 
 
@@ -178,11 +179,7 @@ def cell_options(parsed: argparse.Namespace, defaults: CellOptions) -> CellOptio
     mode = parsed.mode[0] if parsed.mode else _default_mode(backend, defaults.mode)
     others = _other_modes(parsed, mode)
     compare = _with_own(backend, _names(parsed.compare) if parsed.compare else defaults.compare)
-    for name in (backend, *(contestant.partition(":")[0] for contestant in compare)):
-        try:
-            registry.check(name)
-        except OptionError as error:
-            raise UsageError(str(error)) from error
+    _check_backends(parsed, backend, compare)
     try:
         _check_options(backend, dict(pairs), (mode, *others))
     except OptionError as error:
@@ -191,11 +188,7 @@ def cell_options(parsed: argparse.Namespace, defaults: CellOptions) -> CellOptio
     for part in show:
         if part not in PARTS:
             raise UsageError(f"--show has no part {part!r}: choose from {', '.join(PARTS)}")
-    if parsed.save and PurePath(parsed.save).suffix not in (".json", ".html"):
-        raise UsageError(f"--save {parsed.save}: the name must end in .json or .html")
-    for flag, name in (("--into", parsed.into), ("--sweep-into", parsed.sweep_into)):
-        if name and not name.isidentifier():
-            raise UsageError(f"{flag} {name}: not a Python name")
+    check_kept(parsed)
     texts = ("save", "into", "name", "export", "sweep_into")
     plain: dict[str, Any] = {name: getattr(parsed, name) or "" for name in texts}
     made = dataclasses.replace(
@@ -228,7 +221,28 @@ def cell_options(parsed: argparse.Namespace, defaults: CellOptions) -> CellOptio
         sizes=tuple(parsed.size),
     )
     _check_sweep(made)
+    check_timed(parsed, made.sweeps)
+    compared = (made.bench or made.sweeps) and not parsed.compare
+    if compared:  # the setting, which a cell that compares with nobody does not need
+        _check_contestants(compare, "%config NbCompile.compare: ")
     return made
+
+
+def _check_backends(parsed: argparse.Namespace, backend: str, compare: tuple[str, ...]) -> None:
+    _check_contestants((backend,))
+    if parsed.compare:
+        _check_contestants(compare)
+        twice = next((name for place, name in enumerate(compare) if name in compare[:place]), None)
+        if twice is not None:
+            raise UsageError(f"--compare names {twice} twice")
+
+
+def _check_contestants(names: tuple[str, ...], where: str = "") -> None:
+    for name in names:
+        try:
+            registry.check(name.partition(":")[0])
+        except OptionError as error:
+            raise UsageError(f"{where}{error}") from error
 
 
 def refuse_bound(options: CellOptions, tree: ast.Module) -> None:
@@ -415,10 +429,29 @@ def split_expression(line: str, parse: Callable[[str], argparse.Namespace]) -> t
         if rest.startswith("-") or not _is_expression(rest):
             continue
         try:
-            return parse(line[:place]), rest
+            parsed = parse(line[:place])
         except UsageError:
             continue
-    return parse(line), ""
+        refuse_ranks(parsed)
+        return parsed, rest
+    try:
+        return parse(line), ""
+    except UsageError as error:
+        rest = _rest_of(line, parse)
+        raise (no_expression(rest) if rest else error) from None
+
+
+def _rest_of(line: str, parse: Callable[[str], argparse.Namespace]) -> str:
+    """What follows the options of a line, as far as these can be told from it."""
+    for place in [0, *(found.end() for found in re.finditer(r"\s+", line))]:
+        rest = line[place:].strip()
+        if rest and not rest.startswith("-"):
+            try:
+                parse(line[:place])
+            except UsageError:
+                continue
+            return rest
+    return ""
 
 
 def _is_expression(text: str) -> bool:

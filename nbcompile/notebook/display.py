@@ -106,11 +106,14 @@ def _uncollected() -> Iterator[None]:
 
 def save(compilation: Compilation, file: str) -> str:
     """Write the payload, which any explorer opens (``.json``), or a page that stands alone (``.html``). What
-    was written, in a few words."""
+    was written, or why it was not, in a few words."""
     if file.endswith(".html"):
         text = to_page(compilation)
     else:
         text = json_text(payload(compilation))
     path = Path(file).expanduser()
-    path.write_text(text, encoding="utf-8")
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:  # what the cell computed is to be shown all the same
+        return f"not saved to {path}: {error.strerror or error}"
     return f"saved {path} ({bytes_text(path.stat().st_size)})"

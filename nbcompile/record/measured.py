@@ -10,6 +10,9 @@ SHAKY = 0.5
 """Of a median, between the quartiles, beyond which it says little: a machine that is busy with other work."""
 FEW = 8
 """Samples, of which no spread is told."""
+NARROW = 11
+"""Samples, from which on the interval of their median lies within their p10 and p90: of fewer it is nearly
+all of their range, and that it overlaps another's is for want of samples."""
 LEAST_TOLD = 4
 """Samples of a side, below which no difference is one: by chance two sides of four lie apart in one case of
 35."""
@@ -17,6 +20,8 @@ TIE = 0.97
 """Medians closer than that are the same, however well they are known: one process differs from the next by as
 much."""
 _SIGMAS = 2.576  # 99%, two-sided
+RAISED = "raised "
+"""How the reason of a contestant begins that has no times since it failed: what follows is the error."""
 
 
 NOT_TIMED = "not timed"

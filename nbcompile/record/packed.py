@@ -234,6 +234,11 @@ def record_of(kind: type, data: Mapping[str, Any]) -> Any:
 
 def check_schema(schema: Any, known: str) -> None:
     """RecordError for a schema that is not ``known``."""
+    if isinstance(schema, str) and schema.startswith("nbcompile.bench/"):
+        raise RecordError(
+            "this is what `nbcompile bench --save` wrote, of many cases: no single record",
+            advice="`nbcompile diff BEFORE AFTER` compares two of these.",
+        )
     if not isinstance(schema, str) or not schema.startswith("nbcompile.compilation/"):
         raise RecordError("this is not an nbcompile record: it has no nbcompile schema line")
     if schema != known:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from nbcompile.record.advice.coach import Price
@@ -23,6 +24,7 @@ from nbcompile.view.facts.timings import timing_table, timings
 from nbcompile.view.facts.walks import walk_table, walk_title
 from nbcompile.view.facts.why import why
 from nbcompile.view.pending import Pending
+from nbcompile.view.reports.listed import listed
 from nbcompile.view.reports.report import table_text
 
 COLUMNS = 100
@@ -54,6 +56,7 @@ def to_text(compilation: Compilation, show: Sequence[str] = (), pending: Pending
     out += _breaks(compilation) + _cell(compilation, facts, links)
     out += _walks(compilation) + _decisions(compilation, known, links) + _kernels(compilation, facts)
     out += _not_fused(compilation, facts, known)
+    out += listed(compilation, show, COLUMNS)
     out += _roofline(compilation) + _autotune(compilation, links) + _timings(compilation)
     text = "\n".join(plain_line(line)[:COLUMNS].rstrip() for line in out)
     return text + "\n"
@@ -89,7 +92,12 @@ def _breaks(compilation: Compilation) -> list[str]:
     out += _more(len(compilation.breaks) - _ROWS)
     for place, again in enumerate(compilation.recompiles[:_ROWS]):
         where = break_line(again.spans)
-        sizes = "; ".join(code for g in compilation.guards if _is_of_sizes(g, again) for code in g.code)
+        sizes = "; ".join(
+            re.sub(r"\bL\['(\w+)'\]", r"\1", code)
+            for g in compilation.guards
+            if _is_of_sizes(g, again)
+            for code in g.code
+        )
         then = f"; now for {sizes}" if sizes else ""
         out += _hung(f"↻ {where}: " if where else "↻ ", f"compiled again: {again.reason}{then}")
         out += coached(compilation.recompiles, place)

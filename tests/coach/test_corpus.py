@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import re
 from pathlib import Path
 from typing import Any
@@ -10,12 +11,13 @@ from typing import Any
 import pytest
 import torch
 
-from nbcompile.bench.measure.accuracy import compare_values
+from nbcompile.bench.measure.accuracy import NOT_IN_EAGER, compare_values
 from nbcompile.coach.source import Source, unified
 from nbcompile.notebook import magics
 from nbcompile.notebook.cell import coaching
 from nbcompile.notebook.cell.other_cells import NotInPlaceError, OtherCell, other_file
-from nbcompile.record.compilation import Compilation, Measurement
+from nbcompile.record.advice.coach import Mend
+from nbcompile.record.compilation import Accuracy, Compilation, Graph, GraphBreak, Measurement, Node
 from nbcompile.view.text import to_text
 from tests.nightly import few
 from tests.notebook.conftest import Notebook, notebook, session_shell
@@ -346,7 +348,7 @@ def test_a_pair_kept_apart_for_its_cost_is_timed_in_one_kernel(
 ) -> None:
     """One row is split over the cores, so its sum and its quotient are two kernels."""
     setup, cell = "row = torch.rand(1, 1 << 16)\n---\n", "out = row / row.sum(1, keepdim=True)\n"
-    turns = coaching._Turns(before=3e-3, after=1e-3, saved=2e-3)
+    turns = coaching._Turns(before=3e-3, saved=2e-3)
     monkeypatch.setattr(coaching, "_by_turns", lambda one, other, mended: turns)
     record = coached(notebook, setup + cell, monkeypatch)
     (decision,) = [each for each in record.decisions if each.forceable]
@@ -367,4 +369,54 @@ def test_the_two_are_timed_by_turns(notebook: Notebook, monkeypatch: pytest.Monk
     cell = "row = torch.rand(1, 1 << 16)\n---\nout = row / row.sum(1, keepdim=True)\n"
     coached(notebook, cell, monkeypatch)
     (turns,) = taken
-    assert turns.before > 0 and turns.after > 0
+    assert turns.before > 0 and turns.saved < turns.before
+
+
+def test_a_mend_that_gains_nothing_is_not_offered(
+    notebook: Notebook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The warning stands after the only graph: without it there is one graph still."""
+    turns = coaching._Turns(before=3e-3, saved=0.0)
+    monkeypatch.setattr(coaching, "_by_turns", lambda one, other, mended: turns)
+    cell = "y = torch.sin(x) * 2\nz = y.exp().sum()\nwarnings.warn('hey')\n"
+    record = coached(notebook, cell, monkeypatch)
+    (item,) = record.breaks
+    assert item.mend is not None and not item.mend.after and item.price is None
+    assert item.mend.note.endswith("would gain nothing: as fast, and as many graphs and kernels")
+
+
+def test_a_price_is_of_graphs_that_a_break_has_made_and_no_more_than_the_call() -> None:
+    def record(graphs: int, breaks: int) -> Compilation:
+        fused = Graph("g0.fw.fused", "fused", "", (Node("k", "k", "k", "kernel", seconds=4e-6),))
+        mine = Measurement("cell", "nbcompile", steady=(20e-6,) * 20, graphs=graphs)
+        return Compilation("r", graphs=(fused,), measurements=(mine,), breaks=(GraphBreak("print"),) * breaks)
+
+    none, timed = Mend(note="none is known"), Mend("m", "d", "a", "", 2, 1, 2, 1, 90e-3, 30e-3)
+    assert coaching._price(none, record(1, 2)) is None
+    one, two = coaching._price(none, record(2, 1)), coaching._price(none, record(3, 2))
+    assert one is not None and one.milliseconds == pytest.approx(8e-3) and one.graphs == 1
+    assert two is not None and two.milliseconds == pytest.approx(16e-3 * 2 / 3 / 2)
+    measured = coaching._price(timed, record(2, 1))  # of 90 µs it spares 60, at another moment
+    assert (
+        measured is not None and measured.milliseconds == pytest.approx(20e-3 * 2 / 3) and measured.measured
+    )
+
+
+def test_a_name_that_no_two_runs_agree_on_is_said_to_be_one(
+    notebook: Notebook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cell = "t = time.perf_counter()\ny = torch.sin(x) * 2\nprint(y.sum())\nz = y.exp().sum()\n"
+    record = coached(notebook, f"{cell}dt = time.perf_counter() - t\n", monkeypatch)
+    notes = [item.mend.note for item in record.breaks if item.mend is not None]
+    assert any("dt has another value at each run, in eager too" in note for note in notes), notes
+
+
+def test_what_is_wrong_with_a_mend_is_said_to_be_the_mends() -> None:
+    wrong = Accuracy("mend", "output['arr.0']", None, None, agrees=False, reason=NOT_IN_EAGER)
+    assert (
+        coaching._difference(wrong, {}, {}) == "as tried, arr is a tensor or a number, and without it is none"
+    )
+    off = dataclasses.replace(wrong, output="output['y.1']", reason="error 0.1")
+    assert coaching._difference(off, {}, {}) == "as tried, y[1] differs from eager: error 0.1"
+    runs = ({"y.1": torch.tensor(each)} for each in (1.0, 2.0))
+    assert coaching._difference(off, *runs).startswith("y[1] has another value at each run")

@@ -133,3 +133,9 @@ def test_a_small_file_does_not_unfold_into_a_large_one(monkeypatch: pytest.Monke
     monkeypatch.setattr("nbcompile.record.packed.MAX_UNPACKED", room - 1)
     with pytest.raises(RecordError, match="too large: it unpacks to more than 100,"):
         Compilation.from_dict(packed)
+
+
+def test_a_file_of_many_cases_is_said_to_be_one() -> None:
+    with pytest.raises(RecordError, match=r"nbcompile bench --save") as caught:
+        Compilation.from_json('{"schema": "nbcompile.bench/1"}')
+    assert "nbcompile diff" in caught.value.advice

@@ -232,3 +232,25 @@ def opaque_graph() -> Compilation:
         ),
         lines=(LineFate(2, 2, "compiled"),),
     )
+
+
+def test_a_contestant_whose_results_differ_is_marked_beside_its_time() -> None:
+    """In words, where there is no colour: its time is of something else."""
+    record = transformer(
+        measurements=(
+            Measurement("cell", "eager", steady=(2e-3,) * 20, ran_compiled=False),
+            Measurement("cell", "nbcompile", cold=0.2, steady=(1e-3,) * 20),
+            Measurement("cell", "wrong", cold=0.2, steady=(0.5e-3,) * 20),
+            Measurement("cell", "broken", ran_compiled=False, reason="raised ValueError: no"),
+        ),
+        accuracy=(
+            Accuracy("nbcompile", "y", 1e-7, 1e-7),
+            Accuracy("wrong", "y", 0.1, 1e-7, agrees=False, reason="error 0.1"),
+        ),
+    )
+    found = fact.verdict(record)
+    assert found.text == "2.0× faster than eager" and found.tone == "good"
+    assert found.detail.endswith("✗ wrong differs in y; ✗ broken raised ValueError: no")
+    head, table = view.to_text(record).split("Timings:")
+    assert "✗ wrong differs in y" in head
+    assert "✗ differs in y" in table and "raised ValueError: no" in table and "ran eager" not in table

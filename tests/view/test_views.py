@@ -16,7 +16,7 @@ from collections.abc import Callable
 import pytest
 
 from nbcompile import view
-from nbcompile.record.compilation import Cell, Compilation, GraphBreak, Kernel, Span
+from nbcompile.record.compilation import Cell, Compilation, GraphBreak, Guard, Kernel, Span
 from nbcompile.units import clip_middle
 from nbcompile.view.html.fragment import MAX_BYTES
 from nbcompile.view.html.styles import RULES, TONES
@@ -362,3 +362,20 @@ def test_text_of_one_part_has_no_kernels_without_their_loops() -> None:
     text = view.to_text(fixtures.transformer(), show=("times",))
     assert "Timings" in text and "\nKernels" not in text and " 0 loops" not in text
     assert "\nKernels" in view.to_text(fixtures.transformer(), show=("kernels",))
+
+
+def test_a_part_that_is_asked_for_is_in_the_text_in_the_programs_own_names() -> None:
+    checks = ("___check_obj_id(G['torch'], …), type=<class 'module'>",)
+    record = dataclasses.replace(
+        fixtures.transformer(),
+        guards=(Guard("g0", "ID_MATCH", "G['torch']", checks), Guard("g0", "SHAPE_ENV", "", ())),
+    )
+    assert "Guards" not in view.to_text(record) and "Passes" not in view.to_text(record)
+    text = " ".join(view.to_text(record, ("guards",)).split())
+    assert "the same object torch torch is the object that it was (module)" in text and "___check" not in text
+    assert "___check" not in view.to_html(record) and "ID_MATCH" not in view.to_html(record)
+    passes = view.to_text(record, ("passes",))
+    assert all(each.name in passes for each in record.passes[:5]) and "Passes" in passes
+    graphs = view.to_text(record, ("graph",))
+    assert all(f"Graph {graph.id}" in graphs for graph in record.graphs)
+    assert "Guards: none recorded" in view.to_text(dataclasses.replace(record, guards=()), ("guards",))

@@ -44,7 +44,7 @@ def record(
         id="r", backend="nbcompile", graphs=(Graph("g0.fw.fused", "fused", "fused", nodes),), kernels=(made,),
         measurements=(
             Measurement("cell", "eager", steady=tuple(2 * each for each in steady), ran_compiled=False),
-            Measurement("cell", "nbcompile", steady=steady),
+            Measurement("cell", "nbcompile", steady=steady, graphs=1 + len(more.get("breaks", ()))),
         ),
         ceilings=(Ceilings("cpu", 1e10, 1e11, 1e11, "measured"),), **more,
     )  # fmt: skip
@@ -60,7 +60,8 @@ CASES: dict[str, tuple[Compilation, str, str]] = {
     "half of it overhead": (record(5.4e-5, 1e-6, 1e-4), "cache", "; 45 µs of 100 µs are guards"),
     "breaks": (
         record(1e-4, 1e-4, 1e-3, breaks=(BREAK,)), "breaks",
-        "1 graph break (cell line 4: print() writes to the screen): 800 µs of 1 ms a call are Python",
+        "1 graph break (cell line 4: print() writes to the screen): 800 µs of 1 ms a call are outside of the "
+        "kernels (guards and launching of 2 graphs, and Python between them)",
     ),
     "breaks that cost nothing": (record(1e-3, 1e-6, 1.01e-3, breaks=(BREAK,)), "memory", "k0 takes 99%"),
     "recompiles": (
@@ -128,6 +129,9 @@ def test_a_difference_far_beyond_the_noise_keeps_its_reason() -> None:
 
 def test_nothing_is_said_of_what_was_not_measured() -> None:
     broken = dataclasses.replace(record(1e-3, 1e-3, 2e-3, breaks=(BREAK,)), measurements=())
+    assert why(broken, facts(broken, Links(broken))).cause == ""  # one graph: nothing could be fused across
+    captured = tuple(Graph(f"g{number}.fx", "fx", "fx") for number in range(2))
+    broken = dataclasses.replace(broken, graphs=(*captured, *broken.graphs))
     found = why(broken, facts(broken, Links(broken)))
     assert found.cause == "breaks" and "nothing is fused across" in found.text
     compilation = dataclasses.replace(record(1e-3, 1e-3, 2e-3), measurements=())
@@ -158,3 +162,36 @@ def test_no_gain_is_counted_where_none_is_clear() -> None:
     assert "no clear difference" in said.verdict.text and not any("pays off" in line for line in said.lines)
     clear = dataclasses.replace(record(1e-3, 1e-3, 2e-3), compile_seconds=1.0)
     assert any("pays off after 500 calls" in line for line in facts(clear, Links(clear)).lines)
+
+
+def one_graph(compilation: Compilation) -> Compilation:
+    eager, ours = compilation.measurements
+    return dataclasses.replace(compilation, measurements=(eager, dataclasses.replace(ours, graphs=1)))
+
+
+def test_a_break_beside_the_only_graph_has_no_part_in_its_time() -> None:
+    """Two breaks in lines without a tensor: the time outside of the kernels is one graph's own."""
+    compilation = one_graph(record(1e-6, 2e-6, 20e-6, breaks=(BREAK, BREAK)))
+    found = why(compilation, facts(compilation, Links(compilation)))
+    assert found.cause == "overhead" and "between" not in found.text
+
+
+def test_what_guards_cannot_take_is_not_said_to_be_theirs() -> None:
+    """As on a busy machine, where a call of 1.2 ms took 3 ms, and its kernels were timed when it was not."""
+    compilation = one_graph(record(1e-3, 2e-4, 3e-3))
+    found = why(compilation, facts(compilation, Links(compilation)))
+    assert found.cause == "outside" and "too small" not in found.text
+    assert found.text.startswith(
+        "1.8 ms of 3 ms are outside of the kernels, more than guards and launching take"
+    )
+    beside = one_graph(record(1e-3, 5e-4, 2.7e-3))
+    assert "1.2 ms of 2.7 ms are outside of the kernels" in why(beside, facts(beside, Links(beside))).text
+
+
+def test_of_few_samples_it_is_not_said_that_noise_is_what_hides_a_difference() -> None:
+    compilation = record(1e-3, 1e-3, 2e-3)
+    eager, ours = compilation.measurements
+    times = (2e-6, 3e-6, 3e-6, 4e-6, 5e-6, 20e-6), (15e-6, 16e-6, 30e-6, 40e-6, 80e-6, 90e-6)
+    few = tuple(dataclasses.replace(m, steady=s) for m, s in zip((eager, ours), times, strict=True))
+    said = facts(dataclasses.replace(compilation, measurements=few), Links(compilation)).verdict.text
+    assert said == "no clear difference from eager (0.1×, of 6 samples only)"

@@ -20,7 +20,10 @@ from nbcompile.record.compilation import Compilation, Node
 from nbcompile.settings import CompileSettings
 from nbcompile.units import count_text
 
-_ONLY_FOR_DEBUGGING = ("aot_eager", "cudagraphs")
+_NOT_FOR_SPEED = {
+    "aot_eager": "it is there to look for errors with",
+    "cudagraphs": "it replays eager's kernels; modes such as reduce-overhead replay compiled ones",
+}
 _ORDER = ("eager", "nbcompile", "inductor", "openvino", "onnxrt", "tensorrt", "xla", "thunder", "tvm")
 """Compilers, the likely and cheap ones first: a budget may end the list."""
 _LATE = ("xla", "thunder", "tvm")
@@ -92,10 +95,10 @@ def edited(name: str, patient: Patient, fn: Callable[..., Any], diff: tuple[str,
 
 
 def _why_not(backend: Backend, device: str, train: bool) -> str:
-    if backend.name in _ONLY_FOR_DEBUGGING:
-        return "it is there to look for errors with"
     if device not in backend.devices:
         return f"its code does not run on {device}"
+    if backend.name in _NOT_FOR_SPEED:
+        return _NOT_FOR_SPEED[backend.name]
     if train and not backend.trains:
         return "it does not train"
     return backend.missing()

@@ -31,6 +31,7 @@ from nbcompile.record.compilation import Accuracy
 
 FACTOR = 2.0
 ULPS = 4
+NOT_IN_EAGER = "eager does not make it"
 RUN = "(run)"  # stands for the output of a contestant that raised
 _TRIES = 4  # runs with inputs disturbed, where a contestant seems to differ
 _MOST_TRIES = 16  # a kink that matters is tipped by some one in eight of them (VITS on a GPU)
@@ -315,7 +316,7 @@ def compare_values(
     if output not in got:
         return refuse("missing: eager makes it")
     if output not in eager:
-        return refuse("eager does not make it")
+        return refuse(NOT_IN_EAGER)
     one, two = got[output], eager[output]
     if isinstance(one, float) and isinstance(two, float):
         one, two = torch.tensor(one, dtype=torch.float64), torch.tensor(two, dtype=torch.float64)

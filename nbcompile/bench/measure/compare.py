@@ -15,16 +15,18 @@ from typing import Any
 
 import torch
 
+from nbcompile.backends.base import BackendArgument
 from nbcompile.bench.measure.accuracy import RUN, check
 from nbcompile.bench.measure.call_times import call_times, with_call_times
 from nbcompile.bench.measure.cold import fresh_caches
 from nbcompile.bench.measure.contestant import (
     Compile,
     CompiledFunction,
-    Contestant,
     Entrant,
     Kept,
     Made,
+    Named,
+    check_names,
     note_if_eager,
 )
 from nbcompile.bench.measure.memory import held, most_held
@@ -33,6 +35,7 @@ from nbcompile.bench.measure.timing import SAMPLE_SECONDS, Step, interleaved, qu
 from nbcompile.errors import MeasureError, in_one_line
 from nbcompile.record.compilation import Accuracy, Compilation, Measurement
 from nbcompile.record.environment import detect
+from nbcompile.record.measured import RAISED
 from nbcompile.settings import CompileSettings, keywords_of, made_of
 
 Progress = Callable[[str], None]
@@ -76,7 +79,7 @@ class Measuring:
 def compare(
     fn: Callable[..., Any],
     inputs: Any = (),
-    contestants: Sequence[str | Contestant] = DEFAULT_CONTESTANTS,
+    contestants: Sequence[Named] = DEFAULT_CONTESTANTS,
     *,
     roots: Mapping[str, Any] | None = None,
     compile: Compile | None = None,
@@ -86,7 +89,8 @@ def compare(
     """Hold several compilers' versions of ``fn(*inputs)`` beside each other.
 
     ``inputs``: a tuple or list of arguments, a mapping of keyword arguments, or one argument.
-    ``contestants``: ``backend`` or ``backend:mode`` names, or Contestants. ``train`` adds the backward
+    ``contestants``: ``backend`` or ``backend:mode`` names, functions and Backends as
+    :func:`nbcompile.compile` takes them, or Contestants. ``train`` adds the backward
     pass of every output that requires grad. ``budget``: seconds of steady-state samples, for all together.
     ``threads``: torch's number of threads meanwhile (default: as it is). ``cold=False`` leaves out
     the compile with empty caches; a program that takes longer than ``budget`` goes without the one
@@ -100,10 +104,12 @@ def compare(
     their kernels is in ``peers``. Everything reachable from
     ``fn``, ``inputs`` and ``roots`` and the random state is afterwards what it was, also after an
     exception or interrupt. A contestant that fails or runs eagerly has no times but a reason.
-    Raises what ``fn`` itself raises when run eagerly, and MeasureError, before anything runs, where a
-    run would use up what cannot be put back (a generator, an open file).
+    Raises what ``fn`` itself raises when run eagerly, and before anything runs OptionError for a name that no
+    backend has, and MeasureError where a run would use up what cannot be put back (a generator, an open
+    file).
     """
     asked, how = made_of(settings, CompileSettings, Measuring, without=("backend",))
+    check_names(contestants, any_name=compile is not None)
     return compare_with(
         fn, inputs, contestants, asked, how, roots=roots, compile=compile, audience=Audience(progress)
     )
@@ -112,7 +118,7 @@ def compare(
 def compare_with(
     fn: Callable[..., Any],
     inputs: Any,
-    contestants: Sequence[str | Contestant],
+    contestants: Sequence[Named],
     settings: CompileSettings,
     how: Measuring,
     *,
@@ -178,7 +184,7 @@ _FIRST = 0.3
 _LONG = 10.0
 """Seconds of a compile that somebody waits for, from which on it is not made again with other caches."""
 
-_WARM: set[tuple[str, str, bool]] = set()
+_WARM: set[tuple[BackendArgument, str, bool]] = set()
 """Backends whose imports and toolchain checks this process has behind it, on which device, and whether for
 training too."""
 
@@ -270,7 +276,7 @@ class _Comparison:
                         self.snapshot.restore()
                         entry.warm, _ = timed(partial(self._compiled_and_run, entry))
             except Exception as error:  # it compiled a moment ago
-                entry.reason = in_one_line(error)
+                entry.reason = RAISED + in_one_line(error)
             finally:
                 self.snapshot.restore()
 
@@ -325,7 +331,7 @@ class _Comparison:
                     entry.compiled, entry.step = self._compiled_step(entry)
                     return
         except Exception as error:  # a backend's failure is what the comparison is there to show
-            entry.reason = in_one_line(error)
+            entry.reason = RAISED + in_one_line(error)
         finally:
             self.snapshot.restore()
         note_if_eager(entry)
@@ -339,7 +345,7 @@ class _Comparison:
         step()
         return compiled, step
 
-    def _warm_process(self, backend: str) -> None:
+    def _warm_process(self, backend: BackendArgument) -> None:
         """A first compile of something tiny: imports, and Inductor's precompiled header, are no part of
         the cold compile of a kernel."""
         kinds = [tensor.device.type for tensor in self.snapshot.tensors.values()]
@@ -352,7 +358,7 @@ class _Comparison:
                     out.sum().backward()
             _WARM.add((backend, device, train))
 
-    def _held_before(self, backend: str) -> int | None:
+    def _held_before(self, backend: BackendArgument) -> int | None:
         """Bytes held before anything of a contestant's own: its imports are behind it."""
         if backend != "eager":
             with contextlib.suppress(Exception):  # it is told where it is compiled for what it is to compile
@@ -371,7 +377,7 @@ class _Comparison:
                     entry.cold = entry.warm = None
                     self._enter(entry, slow=False)
             return self._check(entries)
-        raised = {item.contestant: item.reason for item in found if item.output == RUN}
+        raised = {item.contestant: RAISED + item.reason for item in found if item.output == RUN}
         for entry in entries:
             entry.reason = entry.reason or raised.get(entry.contestant.name, "")
         return found

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from nbcompile.backends import registry
+from nbcompile.backends.base import Backend, BackendArgument
 from nbcompile.bench.measure.timing import Step
 from nbcompile.errors import MeasureError
 from nbcompile.record.compilation import Compilation, Measurement
@@ -33,10 +34,11 @@ Compile = Callable[..., CompiledFunction]
 
 @dataclass(frozen=True)
 class Contestant:
-    """A compiler, written ``backend`` or ``backend:mode``; ``eager`` is the program as it stands."""
+    """A compiler, written ``backend`` or ``backend:mode``, or a backend of the user's own; ``eager`` is the
+    program as it stands."""
 
     name: str
-    backend: str
+    backend: BackendArgument
     mode: str | None = None
     options: Mapping[str, Any] | None = None
 
@@ -52,6 +54,27 @@ class Contestant:
         known = registry.backends().get(backend)
         chosen = own_mode or (mode if known is not None and mode in known.modes else None)
         return cls(text.strip(), backend, chosen, options if backend == "nbcompile" else None)
+
+
+Named = str | Contestant | BackendArgument
+"""A contestant as it is given: by name, or a function or Backend as ``nbcompile.compile`` takes it."""
+
+
+def check_names(given: Sequence[Named], any_name: bool = False) -> None:
+    """MeasureError unless ``given`` is a list with something in it, OptionError for a name that no backend
+    has, but where ``any_name`` will do. One that is not installed is no error: the comparison says so."""
+    if isinstance(given, str | Contestant | Backend) or callable(given):
+        shown = repr(given) if isinstance(given, str) else "one"
+        raise MeasureError(
+            f"contestants are a list, and this is {shown}.",
+            advice='Write ("eager", "nbcompile"), for example.',
+        )
+    if not given:
+        raise MeasureError("no contestant is named.", advice='Write ("eager", "nbcompile"), for example.')
+    for each in given:
+        name = Contestant.parse(each).backend if isinstance(each, str) else ""
+        if isinstance(name, str) and name and not any_name and name not in registry.names():
+            registry.check(name)
 
 
 @dataclass
@@ -70,9 +93,14 @@ class Entrant:
     once: bool = False  # it takes long to compile, and was not compiled again for the sake of a time
 
     @classmethod
-    def of(cls, given: str | Contestant, shared: CompileSettings) -> Entrant:
+    def of(cls, given: Named, shared: CompileSettings) -> Entrant:
         """``shared`` holds for all contestants, but for what each says of itself."""
-        own = Contestant.parse(given, shared.mode, shared.options) if isinstance(given, str) else given
+        if isinstance(given, str):
+            own = Contestant.parse(given, shared.mode, shared.options)
+        elif isinstance(given, Contestant):
+            own = given
+        else:
+            own = Contestant(replace(shared, backend=given).backend_name, given)
         return cls(own, replace(shared, backend=own.backend, mode=own.mode, options=own.options))
 
     def measurement(self, what: str, steady: tuple[float, ...], threads: int) -> Measurement:

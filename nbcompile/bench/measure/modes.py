@@ -40,6 +40,10 @@ def mode_diff(
     first mode is the one that the others are held against. Arguments as for :func:`nbcompile.compare`.
     MeasureError for fewer than two modes, OptionError for a mode that the backend does not have.
     """
+    if isinstance(modes, str):
+        raise MeasureError(
+            f"modes are a list, and this is {modes!r}.", advice=f'Write ("default", {modes!r}), for example.'
+        )
     if len(set(modes)) < 2 or len(set(modes)) < len(modes):
         raise MeasureError("mode_diff compares at least two modes, each named once.")
     asked, how = made_of(settings, CompileSettings, Measuring, without=_OWN)

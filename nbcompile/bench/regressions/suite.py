@@ -84,6 +84,12 @@ def case(
     seed is 0 whenever the function is called.
     """
 
+    if function is not None and not callable(function):
+        raise SuiteError(
+            f"a case is a function, and this is {type(function).__name__}.",
+            advice="Write @nbcompile.case above it, or @nbcompile.case(rows=[8, 64]) for several sizes.",
+        )
+
     def mark(marked: F) -> F:
         grid = [dict(zip(parameters, values)) for values in itertools.product(*parameters.values())]
         cases = []

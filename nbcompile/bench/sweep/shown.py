@@ -17,6 +17,7 @@ from nbcompile.view.reports.report import Section, Styled, Value
 _MOST_ROWS, _MOST_LINES = 200, 40
 _SHOWN = {
     "steady": "steady",
+    "eager_steady": "eager beside it",
     "speedup": "× eager",
     "cold": "cold",
     "warm": "warm",
@@ -30,19 +31,22 @@ _SHOWN = {
     "eager_error": "eager's",
     "break_even": "break-even",
 }
+_AGAINST = (
+    "× eager is against the eager that was timed beside that point: on a busy machine no two are alike."
+)
 
 
 def to_html(axes: Sequence[str], outcomes: Mapping[Point, Outcome], advice: str, notes: Sequence[str]) -> str:
     """An HTML fragment with inline styles only. Of a long sweep the first 200 rows; ``axes`` are the keys of
     its grid."""
-    about = f"{_about(outcomes)}. Steady times are medians of one call."
+    about = f"{_about(outcomes)}. Steady times are medians of one call. {_AGAINST}"
     return report.to_html(advice, [_section(axes, outcomes, _MOST_ROWS)], (about, *notes))
 
 
 def to_text(axes: Sequence[str], outcomes: Mapping[Point, Outcome], advice: str, notes: Sequence[str]) -> str:
     """The same for a terminal, with fewer rows."""
     table = report.to_text(f"<Sweep of {_about(outcomes)}>", [_section(axes, outcomes, _MOST_LINES)])
-    return "\n".join((table.rstrip("\n"), "", advice, *notes))
+    return "\n".join((table.rstrip("\n"), "", advice, *notes, _AGAINST))
 
 
 def _about(outcomes: Mapping[Point, Outcome]) -> str:

@@ -49,7 +49,7 @@ _KNOWN: tuple[tuple[str, str, str], ...] = (
     ),
     (
         r"intentionally marked that the function `([^`]+)`",
-        "{0} is not to be traced: torch marks it so",
+        "{0} is left to Python: Dynamo does not follow it",
         "Call it before or after the compiled part.",
     ),
     (
@@ -96,6 +96,17 @@ _KNOWN: tuple[tuple[str, str, str], ...] = (
         "operator (torch.library.custom_op).",
     ),
     (
+        r"RemovableHandle",
+        "a hook is put on or taken off",
+        "Put hooks on and take them off before or after the compiled part.",
+    ),
+    (
+        r"`(torch\.autograd\.\w+)` with (?:config )?`torch\._dynamo\.config\.trace_autograd_ops",
+        "{0}() is called inside the compiled part",
+        "Call it outside, on the result of what is compiled, or set "
+        "torch._dynamo.config.trace_autograd_ops = True.",
+    ),
+    (
         r"torch\._dynamo\.graph_break\(\)",
         "the code asks for a graph break here",
         "Remove the call of torch._dynamo.graph_break().",
@@ -134,6 +145,22 @@ _KNOWN: tuple[tuple[str, str, str], ...] = (
         r"requires_grad_\(\)",
         "requires_grad_() is called on a tensor made inside the compiled part",
         "Call requires_grad_() on inputs, before the compiled part.",
+    ),
+)
+
+# What tracing says of a number that only the data gives: (pattern of the line, reason, hint).
+_OF_VALUES = (
+    (
+        r"specialized integer from data-dependent expression",
+        "a number that depends on the values in a tensor is used as an index or a size",
+        "Index with a tensor of all such numbers at once (index_put_, scatter_add_, torch.bincount), or do "
+        "this outside of the compiled part.",
+    ),
+    (
+        r"data-dependent expression",
+        "what is done here depends on the values in a tensor",
+        "Keep it a tensor (torch.where instead of if, & and | instead of and and or), or decide outside of "
+        "the compiled part.",
     ),
 )
 
@@ -350,6 +377,8 @@ def break_of_subgraph_reason(module: fx.GraphModule, recorder: Recorder, graph: 
 
 def explain(kind: str, message: str) -> tuple[str, str]:
     """(reason, what to change), one line each, for a graph-break type and Dynamo's long message."""
+    if of_values := depends_on_values(f"{kind} {message.partition(chr(10))[0]}"):
+        return of_values
     explanation = re.sub(r" ?\(e\.g\.[^)]*\)", "", _section(message, "Explanation") or kind)
     searched = f"{kind}\n{explanation}"
     for pattern, reason, hint in _KNOWN:
@@ -364,6 +393,12 @@ def explain(kind: str, message: str) -> tuple[str, str]:
     return said if said != kind or not subject else f"{subject}: {said}", _sentence(
         useful[0]
     ) if useful else ours
+
+
+def depends_on_values(line: str) -> tuple[str, str] | None:
+    """(reason, what to change) for the first line of an error of torch's that speaks of its own symbols; None
+    where it is no such error."""
+    return next((found[1:] for found in _OF_VALUES if re.search(found[0], line)), None)
 
 
 def _section(message: str, name: str) -> str:

@@ -30,5 +30,21 @@ def clean_reason(reason: str) -> str:
         return "a guard failed"
     line = re.sub(r"^\d+(?:/\d+)?(?:_\d+)?: ", "", lines[0])
     line = re.sub(r"\s*# .*$", "", line)
+    line = re.sub(
+        r"\.? Guard failed on .*", "", line
+    )  # an advice for torch's own settings, which ends nothing here
     line = re.sub(r"(?<!\.)\b\d{9,}\b|0x[0-9a-f]{6,}", "…", line)
+    line = _IDENTITY.sub(_of_identity, line)
     return line.strip() or "a guard failed"
+
+
+_IDENTITY = re.compile(r"___check_(type|obj)_id\((.+), (?:…|\d+)\)(?:, type=<class '([\w.]+)'>)?")
+"""How Dynamo writes that an object, or its type, is the one that it was."""
+
+
+def _of_identity(found: re.Match[str]) -> str:
+    _, name, kind = found.groups()
+    of = f" ({kind})" if kind else ""
+    if found[1] == "obj":
+        return f"{name} is another object than before{of}"
+    return f"{name} is of another type than before{of}"

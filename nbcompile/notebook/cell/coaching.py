@@ -17,7 +17,7 @@ import torch
 from IPython.utils.capture import capture_output
 from torch.utils._pytree import tree_leaves
 
-from nbcompile.bench.measure.accuracy import check
+from nbcompile.bench.measure.accuracy import NOT_IN_EAGER, check
 from nbcompile.bench.measure.interrupts import FinishFirst
 from nbcompile.bench.measure.state import Snapshot
 from nbcompile.bench.measure.timing import Step
@@ -34,6 +34,7 @@ from nbcompile.notebook.cell.other_cells import Mended, NotInPlaceError, OtherCe
 from nbcompile.notebook.cell.surroundings import quiet_compile
 from nbcompile.record.advice.coach import OF_SIZES, Mend, Price
 from nbcompile.record.compilation import Cell, Compilation, Decision, GraphBreak, Measurement, Recompile
+from nbcompile.record.measured import TIE, Accuracy
 
 _SECONDS = 10.0  # for all mends of a cell: each compiles it once or twice
 _CHAIN = 3  # breaks of a cell that are mended together
@@ -101,24 +102,37 @@ def _compiling(item: Recompile, compilation: Compilation) -> Price | None:
 
 
 def _price(mend: Mend, compilation: Compilation) -> Price | None:
+    """What a break costs: as its mend was timed, else an equal part of what graphs beside the first take."""
     share = len(compilation.breaks)
+    own = [m for m in compilation.measurements if m.contestant == compilation.backend and m.median]
     if mend.after:
         before, after = mend.milliseconds_before, mend.milliseconds_after
         together = "" if share == 1 else f", {share} breaks together"
         timed = before is not None and after is not None
         return Price(
-            before - after if before is not None and after is not None else None,
+            _in_call(own, before, before - after) if before is not None and after is not None else None,
             mend.kernels_before - mend.kernels_after,
             mend.graphs_before - mend.graphs_after,
             measured=timed and not together,
             how=f"measured with and without{together}" if timed else f"counted{together}",
         )
-    own = [m for m in compilation.measurements if m.contestant == compilation.backend and m.median]
     inside = [node.seconds for node in compilation.fused_nodes if node.seconds is not None]
-    if not own or not inside:
+    graphs = own[0].graphs - own[0].recompiles if own else 0
+    if graphs < 2 or not inside:  # of one graph the time outside of its kernels would be there without breaks
         return None
-    rest = max(0.0, (own[0].median or 0.0) - sum(inside)) / share
-    return Price(rest * 1e3, graphs=1, how="estimated: an equal part of the time outside kernels")
+    rest = max(0.0, (own[0].median or 0.0) - sum(inside)) * (graphs - 1) / graphs / share
+    return Price(
+        rest * 1e3,
+        graphs=1 if graphs > share else None,
+        how=f"estimated: an equal part of what {graphs} graphs take outside of kernels",
+    )
+
+
+def _in_call(own: list[Measurement], before: float, saved: float) -> float:
+    """What was saved of ``before``, in milliseconds, as the same part of a call as the record has its time:
+    that was taken at another moment, and a price is not to be more than the call."""
+    median = own[0].median if own else None
+    return saved / before * median * 1e3 if median and before > 0 else saved
 
 
 @dataclasses.dataclass
@@ -249,7 +263,8 @@ class _Trials:
         if turns is None:
             return None
         kernels = len(self.compilation.kernels) - len(tried.record.kernels)
-        return Price(turns.saved * 1e3, kernels, measured=True)
+        own = [m for m in self.compilation.measurements if m.contestant == self.compilation.backend]
+        return Price(_in_call(own, turns.before * 1e3, turns.saved * 1e3), kernels, measured=True)
 
     def _chained(self, rewrite: Rewrite, place: _Place) -> Mend:
         title, notes = rewrite.title, [rewrite.note]
@@ -282,7 +297,7 @@ class _Trials:
             except NotInPlaceError as refusal:
                 return str(refusal)
             except Exception as error:
-                return f"it raises {in_one_line(error)}"
+                return f"as tried, it raises {in_one_line(error)}"
             record = compiler.record(run)
         if run.notes or not record.of_stage("fx"):
             return run.notes[0] if run.notes else "nothing was compiled"
@@ -323,11 +338,15 @@ class _Trials:
         with self._copies() as snapshot, capture_output(), quiet_compile():
             try:
                 rows = check(Step(eager), {"mend": Step(mended)}, snapshot)
+                wrong = next((row for row in rows if not row.agrees), None)
+                if wrong is not None:
+                    twice = []
+                    for _ in range(2):
+                        snapshot.restore()
+                        twice.append(eager())
+                    return Mend(note=_difference(wrong, *twice))
             except Exception as error:
                 return Mend(note=f"run again, the cell raises {in_one_line(error)}")
-        wrong = next((row for row in rows if not row.agrees), None)
-        if wrong is not None:
-            return Mend(note=f"{wrong.output} differs from eager: {wrong.reason}")
         if not rows:
             return Mend(note="it leaves nothing that could be compared with eager")
         with self._copies():
@@ -343,11 +362,14 @@ class _Trials:
             len(before_it.kernels),
             len(record.kernels),
             None if turns is None else turns.before * 1e3,
-            None if turns is None else turns.after * 1e3,
+            None if turns is None else (turns.before - turns.saved) * 1e3,
             max((row.error for row in rows if row.error is not None), default=None),
             cell=place.other.name if place.other else "",
             before=place.other.text if place.other else "",
         )
+        if _gains_nothing(mend):
+            same = "as fast, and as many graphs and kernels" if turns else "as many graphs and kernels"
+            return Mend(note=f"{title} would gain nothing: {same}")
         if tried.options == self.options:  # symbolic sizes are an option, not another program
             own, parts = (_parts(each) for each in (self.run, tried.run))
             self.programs += filter(None, [mended_program(own, parts, mend, place.mended(text))])
@@ -383,6 +405,24 @@ class _Restored:
             self.snapshot.restore()
 
 
+def _difference(wrong: Accuracy, eager: dict[str, Any], again: dict[str, Any]) -> str:
+    """In which name a mend's results are others; ``eager`` and ``again`` are eager's own of two runs."""
+    place = re.fullmatch(r"output\['((.+)\.(\d+))'\]", wrong.output)
+    key, name, number = place.groups() if place else ("", wrong.output, "0")
+    name += f"[{number}]" if int(number) else ""
+    if key in eager and key in again and not torch.equal(eager[key], again[key]):
+        return f"{name} has another value at each run, in eager too: it cannot be compared"
+    if wrong.reason == NOT_IN_EAGER:
+        return f"as tried, {name} is a tensor or a number, and without it is none"
+    return f"as tried, {name} differs from eager: {wrong.reason}"
+
+
+def _gains_nothing(mend: Mend) -> bool:
+    """Whether a call with it is as it was: it is no help to offer that."""
+    same = (mend.graphs_before, mend.kernels_before) == (mend.graphs_after, mend.kernels_after)
+    return same and mend.milliseconds_before == mend.milliseconds_after
+
+
 def _parts(run: CellRun) -> list[CellPart]:
     return [part for _, part in sorted(run.parts.items())]
 
@@ -402,11 +442,10 @@ def _results(scope: dict[str, Any], bound: list[str]) -> dict[str, Any]:
 
 @dataclasses.dataclass(frozen=True)
 class _Turns:
-    """Seconds of calls in the median. ``saved``: by turns, 0 where half of the turns do not tell which of the
-    two is faster."""
+    """Seconds of a call as it is, in the median. ``saved``: by turns, 0 where half of the turns do not tell
+    which of the two is faster, or they are as near as makes no difference."""
 
     before: float
-    after: float
     saved: float
 
 
@@ -445,4 +484,5 @@ def _by_turns(one: CellRun, other: CellRun, mended: Mended) -> _Turns | None:
         return None
     saved = sorted(one - other for one, other in zip(*times, strict=True))
     low, middle, high = (saved[len(saved) * quarter // 4] for quarter in (1, 2, 3))
-    return _Turns(before, after, middle if low > 0 or high < 0 else 0.0)
+    told = (low > 0 or high < 0) and abs(middle) > (1 - TIE) * before
+    return _Turns(before, middle if told else 0.0)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from torch._dynamo.exc import FailOnRecompileLimitHit
 
-from nbcompile.compiler.capture.graph_breaks import explain
+from nbcompile.compiler.capture.graph_breaks import depends_on_values, explain
 from nbcompile.compiler.capture.graph_record import spans_of_frames
 from nbcompile.compiler.capture.python_reasons import CALLS_BACKWARD, FILLS_CONTAINER
 from nbcompile.errors import CellError
@@ -26,6 +26,8 @@ _OF_THE_PROGRAM = re.compile(r"^(\w+) when making fake tensor call")
 
 def first_line(error: BaseException) -> str:
     """What an error says, as far as one line takes it."""
+    if of_values := depends_on_values(str(error)[:400]):
+        return of_values[0]
     inner = getattr(error, "inner_exception", None)  # Dynamo wraps what a backend raises
     if isinstance(inner, BaseException):
         return f"{type(inner).__name__}: {first_line(inner)}"

@@ -17,6 +17,8 @@ _LOOP = 2
 _CURES = (
     (OF_SIZES, "sizes change: torch._dynamo.mark_dynamic(x, dim) before the "
      "loop, or %%compile --dynamic"),
+    (r"rank mismatch", "tensors of different numbers of dimensions come in: each has a graph of its own"),
+    (r"another type", "a name holds a number at first, then a tensor: start with a tensor, torch.zeros(())"),
     (r"len\(|SEQUENCE_LENGTH", "a list or text grows: take what is read of it (its length) out "
      "of the function"),
     (r"requires_grad|GRAD_MODE|grad_mode", "gradients are on at times and off at others: use one of the two"),

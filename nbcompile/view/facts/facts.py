@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from nbcompile.errors import OptionError
-from nbcompile.record.compilation import OWN_COMPILE, Accuracy, Compilation, Graph, Measurement, Node
-from nbcompile.record.measured import LEAST_TOLD, NOT_TIMED, Difference, difference
+from nbcompile.record.compilation import OWN_COMPILE, Compilation, Graph, Measurement, Node
+from nbcompile.record.measured import NARROW, NOT_TIMED, RAISED, Difference, difference
 from nbcompile.record.provenance import Links
 from nbcompile.record.roofline import main_ceilings, points
 from nbcompile.targets import parse
@@ -29,6 +29,7 @@ from nbcompile.units import (
 )
 from nbcompile.view.facts.outside import calls_text, measured_name, python_time, told_of
 from nbcompile.view.pending import Pending
+from nbcompile.view.reports.wrong import wrong_others, wrong_results, wrong_where
 
 Fate = Literal["fused", "library", "fallback", "break", "captured"]
 """What became of an op. ``captured`` where the record says no more than that (other backends)."""
@@ -247,20 +248,33 @@ def ran_eager(reason: str) -> str:
         return f"left as it is: {reason}"
     if "--fullgraph" in reason or reason.startswith(NOT_TIMED):
         return reason
-    return f"ran eager: {reason.removeprefix('ran eager: ')}"
+    return f"ran eager: {reason.removeprefix('ran eager: ').removeprefix(RAISED)}"
+
+
+def no_time_of(reason: str) -> str:
+    """Why a contestant has no time: what it raised, or why it ran eager."""
+    return reason if reason.startswith(RAISED) else ran_eager(reason)
 
 
 def verdict(compilation: Compilation, pending: Pending | None = None) -> Verdict:
     """Was it worth it? Says "faster" only if the compiled code ran and there is a
-    :func:`~nbcompile.record.measured.difference`, and what of the cell that is of."""
+    :func:`~nbcompile.record.measured.difference`, and what of the cell that is of. Of other contestants it
+    says which are wrong, for the times beside them are then worth nothing."""
+    found = _own_verdict(compilation, pending)
+    detail = "; ".join(
+        filter(None, (found.detail, clip(wrong_others(compilation, contestant(compilation)), 240)))
+    )
+    return replace(found, detail=detail)
+
+
+def _own_verdict(compilation: Compilation, pending: Pending | None) -> Verdict:
     bad = wrong_results(compilation, contestant(compilation))
     ours, eager = own_measurement(compilation)
     if ours is not None and not ours.counts:
         text = clip(ran_eager(ours.reason or "no reason was recorded"), 171)
         return Verdict(text, "none" if OWN_COMPILE in text or text.startswith(NOT_TIMED) else "bad")
     if bad:
-        names = list(dict.fromkeys(entry.output for entry in bad))
-        where = clip(" and ".join(names[:2]) + (f" and {len(names) - 2} more" if names[2:] else ""), 60)
+        where = wrong_where(compilation, contestant(compilation))
         how = "in Triton's interpreter, " if compilation.execution == "interpreted" else ""
         return Verdict(f"{how}differs from eager in {where}", "bad", clip(bad[0].reason, 160))
     if not compilation.kernels and not compilation.graphs:
@@ -340,7 +354,7 @@ def _compare(ours: Measurement, eager: Measurement, ratio: float) -> Verdict:
     each = "" if ours.what == "one pass" else " a call"
     detail = f"{ours.what}: {seconds_text(ours.median)}{each}, eager {seconds_text(eager.median)}"
     few = min(len(ours.steady), len(eager.steady))
-    noise = f"of {count_text(few, 'sample')} only" if few < LEAST_TOLD else "within the noise"
+    noise = f"of {count_text(few, 'sample')} only" if few < NARROW else "within the noise"
     told: dict[Difference, tuple[str, Tone]] = {
         "same": (f"as fast as eager ({speed_text(ratio)})", "even"),
         "unclear": (f"no clear difference from eager ({speed_text(ratio)}, {noise})", "even"),
@@ -348,11 +362,6 @@ def _compare(ours: Measurement, eager: Measurement, ratio: float) -> Verdict:
         "slower": (f"{speed_text(ratio)} — slower than eager", "bad"),
     }
     return Verdict(*told[difference(ours, eager)], detail)
-
-
-def wrong_results(compilation: Compilation, name: str) -> list[Accuracy]:
-    """The results of a contestant that differ from eager's: what is wrong is no gain, however fast."""
-    return [entry for entry in compilation.accuracy if not entry.agrees and entry.contestant == name]
 
 
 def _is_ours(compilation: Compilation, name: str) -> bool:

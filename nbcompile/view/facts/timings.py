@@ -9,6 +9,7 @@ from nbcompile.units import clip, count_text, finite, seconds_text, speed_text
 from nbcompile.view.facts import facts as fact
 from nbcompile.view.facts.outside import left_out, measured_name
 from nbcompile.view.reports.report import Section, Styled, Value
+from nbcompile.view.reports.wrong import wrong_where
 
 
 @dataclass(frozen=True)
@@ -17,9 +18,10 @@ class TimingRow:
     record's ``measurements``, where the samples are.
 
     ``p10``, ``median`` and ``p90`` are of one call, and only count where ``counts`` is true: else eager code
-    ran, for ``reason``. ``cold`` is the compile with empty caches, or where that was not measured the one of
-    this record. ``ratio`` is how many times faster than eager a call is. ``break_even``: calls until the
-    compile has paid for itself; ``never`` is true where it does not.
+    ran, or it failed, for ``reason``; of times that count it says in which results they are wrong. ``cold``
+    is the compile with empty caches, or where that was not measured the one of this record. ``ratio`` is how
+    many times faster than eager a call is. ``break_even``: calls until the compile has paid for itself;
+    ``never`` is true where it does not.
     """
 
     measurement: int
@@ -73,7 +75,8 @@ def timings(compilation: Compilation) -> tuple[Timing, ...]:
 
 
 def timing_table(timing: Timing, most: int, name_width: int = 40) -> Section:
-    """A row a contestant, at most ``most``, in words. Why eager code ran is in the last column."""
+    """A row a contestant, at most ``most``, in words. Why there is none, or that its results are
+    wrong, is in the last column."""
     rows: list[tuple[Value, ...]] = []
     for row in timing.rows[:most]:
         spread = f"{seconds_text(row.p10)} – {seconds_text(row.p90)}" if row.p10 is not None else "–"
@@ -96,7 +99,7 @@ def timing_table(timing: Timing, most: int, name_width: int = 40) -> Section:
 def note(row: TimingRow) -> str:
     """Why there is no time of compiled code, or what else is to be said of one."""
     reason = clip(row.reason, 120)
-    return reason if row.counts else fact.ran_eager(reason)
+    return reason if row.counts else fact.no_time_of(reason)
 
 
 def _about(compilation: Compilation, group: list[Measurement]) -> str:
@@ -113,7 +116,7 @@ def _row(compilation: Compilation, place: int, eager: Measurement | None) -> Tim
     m = compilation.measurements[place]
     is_eager = m.contestant == "eager"
     cost = None if is_eager else fact.compile_cost(compilation, m)
-    wrong = fact.wrong_results(compilation, m.contestant)
+    wrong = wrong_where(compilation, m.contestant)
     calls = None if wrong else fact.break_even(cost, m, eager)
     median, base = m.median, (eager.median if eager else None)
     low, high = m.median_interval or (None, None)
@@ -123,7 +126,8 @@ def _row(compilation: Compilation, place: int, eager: Measurement | None) -> Tim
         m.mode,
         own=m.contestant == fact.contestant(compilation),
         counts=m.counts,
-        reason=m.reason or ("" if m.counts else "no reason was recorded"),
+        reason=m.reason
+        or (f"✗ differs in {wrong}" if wrong else "" if m.counts else "no reason was recorded"),
         median=finite(median),
         p10=finite(m.quantile(0.1)),
         p90=finite(m.quantile(0.9)),

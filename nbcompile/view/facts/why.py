@@ -21,8 +21,9 @@ from nbcompile.view.facts.facts import Call, Facts, own_measurement
 from nbcompile.view.facts.outside import is_left_out, measured_name
 
 Cause = Literal[
-    "busy", "breaks", "recompiles", "library", "overhead", "cache", "memory", "compute", "kernel", ""
-]
+    "busy", "breaks", "recompiles", "library", "overhead", "outside", "cache", "memory", "compute",
+    "kernel", "",
+]  # fmt: skip
 LARGE = 0.4
 """Part of a call's time that is worth a sentence."""
 ALL = 0.98
@@ -30,6 +31,9 @@ ALL = 0.98
 OUTSIDE: tuple[Cause, ...] = ("breaks", "overhead")
 """Causes outside of the kernels: one that takes a large part at both quartiles of the call's time is the
 cause, on a machine however busy."""
+A_GRAPH, A_CALL, AN_INPUT = 100e-6, 20e-6, 2e-6
+"""Seconds that guards, Python and launching take at most, on a slow machine: of a graph, of each kernel or
+call in it, and of each input, which has guards of its own. What is beyond has a cause that is not known."""
 FAR = 3.0
 """Times as fast or slow as eager: what explains that is said on a busy machine too."""
 NEAR = 0.6
@@ -57,7 +61,7 @@ def why(compilation: Compilation, facts: Facts) -> Why:
 
 def _of_call(compilation: Compilation, facts: Facts) -> Why:
     ours, eager = own_measurement(compilation)
-    if ours is None and compilation.breaks and compilation.kernels:
+    if ours is None and compilation.breaks and compilation.kernels and timed_graphs(compilation) > 1:
         return Why("breaks", _breaks(compilation, None, 0.0))
     if ours is None or not ours.counts or not ours.median:
         return Why()
@@ -86,7 +90,9 @@ def _cause(compilation: Compilation, facts: Facts, spent: float) -> Why:
     known = [call for call in facts.calls if call.seconds is not None]
     inside = sum(call.seconds or 0.0 for call in known)
     rest = max(0.0, spent - inside) if known and len(known) == len(facts.calls) else None
-    if compilation.breaks and (rest is None or rest > LARGE * spent):
+    # Where one graph is timed, no break is in that time: what is beside its kernels is there without one.
+    broken = compilation.breaks and timed_graphs(compilation) > 1
+    if broken and (rest is None or rest > LARGE * spent):
         return Why("breaks", _breaks(compilation, rest, spent))
     if compilation.recompiles:
         count = count_text(len(compilation.recompiles), "time")
@@ -99,12 +105,12 @@ def _cause(compilation: Compilation, facts: Facts, spent: float) -> Why:
     if others > LARGE * spent and others >= rest and others >= inside - others:
         return Why("library", _library(library, others, spent))
     if rest > spent / 2:
-        return Why("overhead", _overhead(compilation, known, rest, spent))
+        return _overhead(compilation, known, rest, spent)
     heaviest = _heaviest(compilation, known, spent, facts)
     if rest > LARGE * spent:
-        beside = (
-            f"; {seconds_text(rest)} of {seconds_text(spent)} are {_unknown_backward(compilation)}{_OVERHEAD}"
-        )
+        cause = f"{_unknown_backward(compilation)}{_OVERHEAD}"
+        cause = cause if _is_overhead(compilation, known, rest) else _OUTSIDE_OF_KERNELS
+        beside = f"; {seconds_text(rest)} of {seconds_text(spent)} are {cause}"
         return Why(heaviest.cause, heaviest.text + beside)
     return heaviest
 
@@ -124,10 +130,15 @@ def _breaks(compilation: Compilation, rest: float | None, spent: float) -> str:
     told = f"{count} ({f'{where}: ' if where else ''}{clip(first.reason, 70)})"
     if rest is None:
         return f"{told}: Python runs between the graphs, and nothing is fused across"
-    between = f"are {_unknown_backward(compilation)}Python between the graphs"
+    graphs = count_text(timed_graphs(compilation), "graph")
+    outside = f"{_unknown_backward(compilation)}guards and launching of {graphs}"
     if any(is_left_out(compilation, span.line) for span in first.spans if not span.file):
-        told, between = f"{told}, not timed", "are spent between the graphs all the same"
-    return f"{told}: {seconds_text(rest)} of {seconds_text(spent)} a call {between}"
+        told += ", not timed"
+    else:
+        outside += ", and Python between them"
+    return (
+        f"{told}: {seconds_text(rest)} of {seconds_text(spent)} a call are {_OUTSIDE_OF_KERNELS} ({outside})"
+    )
 
 
 def _library(library: Sequence[Call], others: float, spent: float) -> str:
@@ -140,14 +151,34 @@ def _library(library: Sequence[Call], others: float, spent: float) -> str:
     return f"{percent_text(share)} of the time is {count} ({shown}); fusion touches the rest"
 
 
+def timed_graphs(compilation: Compilation) -> int:
+    """How many graphs one call of what was timed runs: of those that a recompile made it runs one."""
+    ours, _ = own_measurement(compilation)
+    if ours is not None and ours.graphs:
+        return max(1, ours.graphs - ours.recompiles)
+    return max(1, len(compilation.of_stage("fx")) - len(compilation.recompiles))
+
+
 _OVERHEAD = "guards, Python and launching"
+_OUTSIDE_OF_KERNELS = "outside of the kernels"
 
 
-def _overhead(compilation: Compilation, known: Sequence[Call], rest: float, spent: float) -> str:
+def _is_overhead(compilation: Compilation, known: Sequence[Call], rest: float) -> bool:
+    """Whether the time that kernels do not take may be what a call costs by itself."""
+    captured = compilation.of_stage("fx")
+    inputs = sum(1 for graph in captured for node in graph.nodes if node.kind == "input")
+    most = A_GRAPH * timed_graphs(compilation) + A_CALL * len(known) + AN_INPUT * inputs
+    return rest <= most or bool(_unknown_backward(compilation))
+
+
+def _overhead(compilation: Compilation, known: Sequence[Call], rest: float, spent: float) -> Why:
+    if not _is_overhead(compilation, known, rest):
+        told = f"{seconds_text(rest)} of {seconds_text(spent)} are {_OUTSIDE_OF_KERNELS}"
+        return Why("outside", f"{told}, more than guards and launching take: each kernel was timed by itself")
     count = count_text(len(known), "kernel or call", "kernels and calls")
     backward = _unknown_backward(compilation)
     told = f"{seconds_text(rest)} of {seconds_text(spent)} go to {backward}{_OVERHEAD} {count}"
-    return told if backward else f"{told}: the tensors are too small for kernels to matter"
+    return Why("overhead", told if backward else f"{told}: the tensors are too small for kernels to matter")
 
 
 def _unknown_backward(compilation: Compilation) -> str:

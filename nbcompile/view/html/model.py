@@ -43,6 +43,7 @@ from nbcompile.view.html.highlight import highlight_lines
 from nbcompile.view.html.rows import Caps, Excerpt, NumberedText, clip_line, lines_label, take
 from nbcompile.view.html.styles import Styler
 from nbcompile.view.pending import Pending
+from nbcompile.view.reports.listed import guard_row
 from nbcompile.view.reports.report import Section, Styled, Value
 
 
@@ -378,10 +379,7 @@ class Model:
 
     def guards(self) -> Section:
         """What must stay true for the code to be reused."""
-        rows = [
-            (clip(g.graph, 24), clip(g.kind, 40), clip(g.name, 80), clip("; ".join(g.code[:6]), 200))
-            for g in self.record.guards
-        ]
+        rows = [guard_row(guard) for guard in self.record.guards]
         return _dense(rows, self.caps.rows // 4)
 
     def autotune(self) -> Excerpt:

@@ -83,6 +83,8 @@ def _verdict(found: Captures) -> str:
     wrong = sum(bool(capture.baked_in) for capture in tried)
     told = f"{found.function}: {whole} of {count_text(len(tried), 'way')} capture it whole"
     told += f", {pieces} in pieces" if pieces else ""
+    absent = len(found.captures) - len(tried)
+    told += f", {absent} more could not be tried" if absent else ""
     return f"{told}; {wrong} {'is' if wrong == 1 else 'are'} silently wrong once something changes"
 
 

@@ -40,7 +40,8 @@ def to_html(found: CheckReport) -> str:
 
 def _title(found: CheckReport) -> str:
     if found.agrees:
-        return f"{found.function} on {found.backend}: every number is as close to float64 as eager's"
+        who = f"{found.function} on {found.backend}"
+        return f"{who}: every number is as close to float64 as eager's, but for rounding"
     verb = "raises" if found.went == "raises" else "is wrong"
     if not found.operator:
         return f"{found.function} on {found.backend}: the stage {found.stage} {verb} first"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nbcompile.record.mode_diff import ModeDiff, ModeResult
 from nbcompile.units import clip, error_text, ratio_text, seconds_text
-from nbcompile.view.facts.facts import ran_eager
+from nbcompile.view.facts.facts import no_time_of
 from nbcompile.view.reports import report
 from nbcompile.view.reports.report import Section
 
@@ -77,7 +77,7 @@ def _no_changes(first: ModeResult, result: ModeResult) -> str:
 def _ran(result: ModeResult) -> tuple[str, ...]:
     m = result.measurement
     if m is None or not m.counts:
-        return (result.mode, *[""] * 7, ran_eager(m.reason) if m and m.reason else "")
+        return (result.mode, *[""] * 7, no_time_of(m.reason) if m and m.reason else "")
     errors = [item.error for item in result.accuracy if item.error is not None]
     return (
         result.mode,

@@ -67,7 +67,7 @@ def test_what_is_right_agrees_in_every_stage(backend: str, stages: list[str]) ->
     assert [stage.name for stage in report.stages] == stages
     assert all(stage.went == "agrees" and not stage.note for stage in report.stages)
     assert w.grad is None and torch.equal(torch.get_rng_state(), state)
-    assert "as close to float64 as eager's" in str(report)
+    assert "as close to float64 as eager's, but for rounding" in str(report)
 
 
 def test_a_crash_is_made_as_small_as_a_difference() -> None:

@@ -243,3 +243,8 @@ def test_what_cannot_be_asked() -> None:
 
 def _raising(x):
     raise ValueError("the function's own affair")
+
+
+def test_ways_that_could_not_be_tried_are_counted_beside_the_others() -> None:
+    ways = (Capture("fx", "fx", "whole"), Capture("jax", "jax", "absent", "it takes no torch.softmax"))
+    assert "1 of 1 way capture it whole, 1 more could not be tried" in str(Captures("f", "", 1, ways))

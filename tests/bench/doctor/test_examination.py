@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from nbcompile.bench.doctor import examination
+from nbcompile.bench.doctor.candidates import compilers
 from nbcompile.bench.doctor.examination import Examination
 from nbcompile.bench.doctor.patient import Surroundings
 from nbcompile.bench.doctor.switches import Combination, Switch
@@ -247,3 +248,13 @@ def test_the_best_of_every_combination_is_found(seed: int, monkeypatch: pytest.M
     choices = itertools.product(["", "eager", "fast", "near"], ["", "layout"], ["", "1 thread"])
     whole = max(speed(frozenset(filter(None, chosen))) for chosen in choices)
     assert speed(best(exam, "same")) >= 0.9 * whole
+
+
+def test_why_a_compiler_is_not_tried_is_what_keeps_it_from_running() -> None:
+    on_cpu, on_gpu = (
+        {each.name: each.why for each in compilers(CompileSettings(), device, False).left}
+        for device in ("cpu", "cuda")
+    )
+    assert on_cpu["cudagraphs"] == "its code does not run on cpu"
+    assert on_gpu["cudagraphs"].startswith("it replays eager's kernels")
+    assert on_cpu["aot_eager"] == on_gpu["aot_eager"] == "it is there to look for errors with"

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
+import nbcompile
 from nbcompile.bench.measure.compare import Audience, Measuring, compare, compare_with
 from nbcompile.bench.measure.contestant import Contestant, Kept
-from nbcompile.errors import MeasureError
+from nbcompile.errors import MeasureError, OptionError
 from nbcompile.record.compilation import Compilation
 from nbcompile.record.provenance import Links
 from nbcompile.settings import CompileSettings
@@ -150,7 +152,12 @@ def test_a_contestant_that_fails_leaves_the_others_their_times() -> None:
         print("never shown")
         return x.sin()
 
-    record = compare(program, torch.ones(3), ("eager", "no_such_backend", "aot_eager"), **FAST)
+    record = compare(
+        program,
+        torch.ones(3),
+        ("eager", Contestant("no_such_backend", "no_such_backend"), "aot_eager"),
+        **FAST,
+    )
     measured = by_name(record)
     assert "no_such_backend" in measured["no_such_backend"].reason
     assert measured["no_such_backend"].steady == () and measured["aot_eager"].steady
@@ -274,3 +281,45 @@ def test_each_sample_of_a_program_that_counts_is_the_same_call() -> None:
     assert ours.ran_compiled and len(ours.steady) >= 5
     assert not ours.recompiles and not record.recompiles and not record.notes
     assert model.calls == 0
+
+
+def test_a_backend_that_raises_is_told_with_what_it_raised() -> None:
+    def broken(graph: torch.fx.GraphModule, inputs: list[torch.Tensor]) -> object:
+        raise ValueError("no such operator")
+
+    record = compare(lambda x: x.sin() * 2, (torch.randn(8),), ("eager", broken), budget=0.1, cold=False)
+    reason = record.measurements[-1].reason
+    assert reason.startswith("raised BackendCompilerFailed: backend='broken' raised: ValueError: no such")
+
+
+@pytest.mark.parametrize(
+    ("contestants", "told"),
+    [
+        ("nbcompile", "contestants are a list, and this is 'nbcompile'"),
+        ((), "no contestant is named"),
+        (("eager", "nbcompil"), "backend 'nbcompil' is unknown. Did you mean nbcompile"),
+        (("eager", ":mode"), "names no backend"),
+    ],
+)
+def test_what_is_no_contestant_is_refused_before_anything_runs(contestants: Any, told: str) -> None:
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        raise AssertionError("it ran")
+
+    with pytest.raises((MeasureError, OptionError), match=re.escape(told)):
+        compare(fn, (torch.randn(2),), contestants)
+
+
+def test_a_function_is_a_contestant_as_it_is_a_backend() -> None:
+    def as_it_is(graph: torch.fx.GraphModule, inputs: list[torch.Tensor]) -> Any:
+        return graph.forward
+
+    record = compare(lambda x: x.sin() * 2, (torch.randn(8),), ("eager", as_it_is), budget=0.1, cold=False)
+    mine = record.measurements[-1]
+    assert mine.contestant == "as_it_is" and mine.counts and mine.median, mine.reason
+
+
+def test_a_comparison_has_the_roof_over_its_kernels() -> None:
+    record = nbcompile.compare(
+        lambda x: x.sin() * 2, (torch.randn(1 << 16),), ("eager", "nbcompile"), budget=0.1, cold=False
+    )
+    assert record.kernels and [each.target for each in record.ceilings] == ["cpu"]

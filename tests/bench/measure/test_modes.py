@@ -139,3 +139,8 @@ def test_what_cannot_be_compared() -> None:
     found = ModeDiff("f", "x", (ModeResult("default", Compilation(id="a")),))
     with pytest.raises(MeasureError, match="'quick' was not compiled"):
         found["quick"]
+
+
+def test_one_mode_as_a_text_is_refused() -> None:
+    with pytest.raises(MeasureError, match="modes are a list, and this is 'default'"):
+        nbcompile.mode_diff(lambda x: x + 1, (torch.ones(2),), "default")

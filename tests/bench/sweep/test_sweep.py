@@ -299,6 +299,7 @@ def test_html_escapes_and_plot_filters() -> None:
     assert "<style" not in html and "class=" not in html and html.count("<tr") == 9
     bundle = found._repr_mimebundle_()
     text = bundle["text/plain"]
+    assert "eager beside it" in text and "× eager is against the eager that was timed beside" in text and html
     assert bundle["text/html"] == html and text.startswith("<Sweep of 8 points: 4 ok, 4 failed>")
     assert text.count("50 µs") == 4 and text.count("failed: <script>") == 4 and "a note & more" in text
     figure = found.plot()

@@ -9,6 +9,8 @@ import torch
 from torch._guards import TracingContext
 
 from nbcompile.compiler.capture.graph_breaks import explain
+from nbcompile.compiler.capture.recompiles import clean_reason
+from nbcompile.notebook.cell.fullgraph import why_left
 from tests.compiler.capture.helpers import cell, compiled
 
 
@@ -206,7 +208,7 @@ def test_logging_is_left_as_it_was() -> None:
         (
             "Dynamo developers have intentionally marked that the function `E.module` in file `/a.b/c.py` "
             "should not be traced.",
-            "E.module is not to be traced",
+            "E.module is left to Python",
         ),
         ("Dynamo does not know how to iterate over `UserDefinedObjectVariable(g)`", "is iterated over"),
         ("Tracing numpy.* functions as methods is not supported.", "a method of a NumPy array"),
@@ -217,3 +219,56 @@ def test_logging_is_left_as_it_was() -> None:
 def test_reasons_are_in_our_words_and_whole(explanation: str, reason: str) -> None:
     told, hint = explain("x", f"x\n  Explanation: {explanation}\n\n  Developer debug context: none")
     assert reason in told and hint and "register_fake" not in hint
+
+
+@pytest.mark.parametrize(
+    ("line", "reason", "hint"),
+    [
+        (
+            "Consider annotating your code using torch._check*(). Could not guard on data-dependent "
+            "expression Eq(u0, 1) (unhinted: Eq(u0, 1)).  (Size-like symbols: none)",
+            "what is done here depends on the values in a tensor", "torch.where instead of if",
+        ),
+        (
+            "Could not extract specialized integer from data-dependent expression u0 (unhinted: u0).",
+            "a number that depends on the values in a tensor is used as an index or a size", "torch.bincount",
+        ),
+        (
+            "Attempted to represent unregistered RemovableHandle",
+            "a hook is put on or taken off", "Put hooks on",
+        ),
+        (
+            "using `torch.autograd.grad` with `torch._dynamo.config.trace_autograd_ops=False`",
+            "torch.autograd.grad() is called inside the compiled part", "Call it outside",
+        ),
+    ],
+)  # fmt: skip
+def test_torchs_symbols_and_settings_are_no_reason(line: str, reason: str, hint: str) -> None:
+    told = explain(line, f"{line}\n\nCaused by: (_dynamo/variables/tensor.py:2606 in evaluate_expr)")
+    assert told[0] == reason and hint in told[1]
+
+
+def test_why_a_statement_is_left_to_python_is_not_told_in_symbols() -> None:
+    error = RuntimeError(
+        "backend raised:\nCould not extract specialized integer from data-dependent expression u0"
+    )
+    assert why_left(error) == "a number that depends on the values in a tensor is used as an index or a size"
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        (
+            "0/0: ___check_type_id(total, 94338572), type=<class 'int'>",
+            "total is of another type than before (int)",
+        ),
+        ("0/0: ___check_obj_id(G['f'], 140235789123456)", "G['f'] is another object than before"),
+        (
+            "1/0: tensor 'p' rank mismatch. expected 2, actual 1. Guard failed on a parameter, consider "
+            "using torch._dynamo.config.force_parameter_static_shapes = False to allow dynamism.",
+            "tensor 'p' rank mismatch. expected 2, actual 1",
+        ),
+    ],
+)
+def test_a_recompile_is_told_without_dynamos_own_checks(said: str, reason: str) -> None:
+    assert clean_reason(said) == reason
