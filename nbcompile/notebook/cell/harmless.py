@@ -18,7 +18,9 @@ import torch
 import torch.nn.functional as F
 
 from nbcompile.bench.measure.code_objects import is_users, names_in
+from nbcompile.bench.measure.state import Snapshot
 from nbcompile.bench.measure.tensor_state import hooks_of
+from nbcompile.errors import MeasureError
 
 _BUILTINS = frozenset(
     "abs all any bool complex dict divmod enumerate filter float frozenset getattr hasattr int isinstance "
@@ -61,6 +63,13 @@ def hook_that_may_act(tensors: Mapping[str, torch.Tensor]) -> str:
             if name := _acts_in(hook):
                 return f"{tensor_name}'s hook, which uses {name}"
     return ""
+
+
+def refuse_hooks(roots: Mapping[str, Any]) -> None:
+    """MeasureError where backward of what these lead to calls a function that may act outside: each turn of a
+    measurement would call it."""
+    if hook := hook_that_may_act(Snapshot(roots, copies=False).tensors):
+        raise MeasureError(f"Not timed: {hook}, may act outside this process.")
 
 
 def _acts_in(function: Any) -> str:

@@ -18,14 +18,13 @@ from nbcompile.bench.measure.compare import NO_GRADIENT, Audience, Measuring, co
 from nbcompile.bench.measure.contestant import Contestant, Kept
 from nbcompile.bench.measure.modes import mode_diff
 from nbcompile.bench.measure.roofline import measure_ceilings
-from nbcompile.bench.measure.state import Snapshot
 from nbcompile.compiler.capture.cell_to_function import is_shown
 from nbcompile.compiler.capture.python_reasons import CALLS_BACKWARD, EAGER_BACKWARD
 from nbcompile.errors import MeasureError, NbcompileError, in_one_line
 from nbcompile.notebook.arguments import CellOptions
 from nbcompile.notebook.cell.cell_run import CellPart, CellRun
 from nbcompile.notebook.cell.compiling import settings_of
-from nbcompile.notebook.cell.harmless import hook_that_may_act
+from nbcompile.notebook.cell.harmless import refuse_hooks
 from nbcompile.notebook.cell.planning import BY_JAX
 from nbcompile.notebook.cell.surroundings import capturing_values
 from nbcompile.notebook.cell.timed_part import (
@@ -278,14 +277,13 @@ def measure_parts(
 
 
 def _refuse_hooks(parts: Sequence[Runnable]) -> None:
-    """MeasureError where backward calls a function that acts outside: every turn would call it."""
+    """MeasureError where backward calls a function that acts outside, with the cell's own name for it."""
     roots: dict[str, Any] = {}
     for number, part in enumerate(parts):
         names = part.function.parameters if isinstance(part, CellPart) else ()
         given = names if len(names) == len(part.arguments) else map(str, range(len(part.arguments)))
         roots |= {f"the function {number}": part.bound, **dict(zip(given, part.arguments, strict=True))}
-    if hook := hook_that_may_act(Snapshot(roots, copies=False).tensors):
-        raise MeasureError(f"Not timed: {hook}, may act outside this process.")
+    refuse_hooks(roots)
 
 
 def _whole(parts: Sequence[Runnable]) -> bool:
