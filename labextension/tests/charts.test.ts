@@ -10,10 +10,10 @@ import { record } from './records';
 
 const COLOURS = { fused: '#1', library: '#2', break: '#3', bg: '#4', line: '#5', ink: '#6', quiet: '#7', eager: '#8', font: 'serif' };
 const ROW: TimingRow = {
-  measurement: 0, contestant: 'eager', mode: 'default', own: false, counts: true, reason: '', median: 0.002, p10: 0.0018, p90: 0.0025,
+  measurement: 0, contestant: 'eager', mode: 'default', own: false, counts: true, reason: '', median: 0.002, p10: 0.0018, p90: 0.0025, low: null, high: null,
   cold: null, warm: null, first: null, ratio: 1, break_even: null, never: false,
 };
-const OURS: TimingRow = { ...ROW, contestant: 'nbcompile', own: true, median: 0.001, p10: 0.0009, p90: 0.0012, cold: 0.5, ratio: 2, break_even: 500 };
+const OURS: TimingRow = { ...ROW, contestant: 'nbcompile', own: true, median: 0.001, p10: 0.0009, p90: 0.0012, low: null, high: null, cold: 0.5, ratio: 2, break_even: 500 };
 
 type Trace = { x: number[]; y: number[]; marker?: { color?: unknown; symbol?: unknown }; error_x?: { array: number[]; arrayminus: number[] }; customdata?: string[] };
 const traces = (figure: Figure): Trace[] => figure.data as unknown as Trace[];
