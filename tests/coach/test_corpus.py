@@ -76,7 +76,7 @@ def test_the_diff_applied_compiles_whole_and_agrees(
     eager = notebook.run(plain)
     torch._dynamo.reset()
     notebook.fresh(_SETUP + before)
-    applied = notebook.run(mend.after.replace("%%compile", "%%compile --no-bench", 1))
+    applied = notebook.run(mend.after.replace("%%compile --compare eager", "%%compile --no-bench", 1))
     again = notebook.records[-1]
     assert not applied.error and not again.breaks
     assert len(again.of_stage("fx")) == 1

@@ -195,7 +195,7 @@ def test_recompiles_of_a_loop_over_shapes_are_shown(notebook: Notebook) -> None:
     (found,) = record.recompiles
     assert found.reason.endswith("expected 2, actual 3") and found.spans
     said = " ".join(to_text(record).split())
-    assert f"line 3: compiled again: {found.reason}; now for 2 <= L['a'].size()[0]" in said
+    assert f"line 3: compiled again: {found.reason}; now for 2 <= a.size()[0]" in said
 
 
 # -- logs -----------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -51,6 +52,15 @@ def test_a_fault_of_ours_keeps_its_frames(notebook: Notebook, monkeypatch: pytes
     assert "compiling.py" in notebook.run("%compile --no-bench bad(x)").stdout
 
 
+@pytest.fixture
+def interrupts() -> Iterator[None]:
+    """Python's own handler: a shell has what it starts in the background ignore the signal."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interrupts")
 @pytest.mark.parametrize(
     "cell",
     [

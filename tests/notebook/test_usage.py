@@ -71,7 +71,6 @@ def test_help_needs_no_cell(notebook: Notebook) -> None:
             "%%compile --no-bench --compare eager",
             "--compare says what is timed, and --no-bench that nothing is",
         ),
-        ("%%compile --no-bench --train", "--train says what is timed"),
         ("%%compile --dynamic --no-dynamic", "contradict each other"),
         ("%%compile --ranks-stop", "--ranks-stop is for %compile, with one %"),
         ("%%compile --into class", "--into class: not a Python name"),

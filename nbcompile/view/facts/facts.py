@@ -88,6 +88,8 @@ def facts(compilation: Compilation, links: Links, pending: Pending | None = None
     """All figures of the head, from the record alone, which may be ``pending``."""
     calls = calls_of(compilation, links)
     again = {each.graph for each in compilation.recompiles}  # a call runs one graph of those made for it
+    if all(call.graph.split(".")[0] in again for call in calls):
+        again = set()  # the record has no others
     moved = sum(call.bytes for call in calls if call.graph.split(".")[0] not in again)
     fused = [
         each for each in compilation.decisions if each.accepted and each.graph.split(".")[0] not in again

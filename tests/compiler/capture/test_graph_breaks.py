@@ -252,7 +252,9 @@ def test_why_a_statement_is_left_to_python_is_not_told_in_symbols() -> None:
     error = RuntimeError(
         "backend raised:\nCould not extract specialized integer from data-dependent expression u0"
     )
-    assert why_left(error) == "a number that depends on the values in a tensor is used as an index or a size"
+    assert (
+        why_left(error, []) == "a number that depends on the values in a tensor is used as an index or a size"
+    )
 
 
 @pytest.mark.parametrize(
