@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "nbcompile"
 # The floors, from the ground up: a module imports what stands on its own floor or below.
 FLOORS = (
-    ("errors", "near", "options", "syntax", "targets", "tf32", "units"),
+    ("errors", "guard_words", "near", "options", "syntax", "targets", "tf32", "units"),
     ("record",),
     ("compiler",),
     ("api", "backends", "settings"),

@@ -22,8 +22,6 @@ much."""
 _SIGMAS = 2.576  # 99%, two-sided
 RAISED = "raised "
 """How the reason of a contestant begins that has no times since it failed: what follows is the error."""
-
-
 NOT_TIMED = "not timed"
 """How the reason of a :class:`Measurement` begins that is of the timing alone: what it is of ran compiled."""
 

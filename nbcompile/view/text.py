@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
+from nbcompile.guard_words import in_own_names
 from nbcompile.record.advice.coach import Price
 from nbcompile.record.compilation import Compilation, Guard, Kernel, Recompile
 from nbcompile.record.provenance import Links
@@ -93,10 +93,7 @@ def _breaks(compilation: Compilation) -> list[str]:
     for place, again in enumerate(compilation.recompiles[:_ROWS]):
         where = break_line(again.spans)
         sizes = "; ".join(
-            re.sub(r"\bL\['(\w+)'\]", r"\1", code)
-            for g in compilation.guards
-            if _is_of_sizes(g, again)
-            for code in g.code
+            in_own_names(code) for g in compilation.guards if _is_of_sizes(g, again) for code in g.code
         )
         then = f"; now for {sizes}" if sizes else ""
         out += _hung(f"↻ {where}: " if where else "↻ ", f"compiled again: {again.reason}{then}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import logging
 import os
@@ -138,6 +139,7 @@ def _holding() -> Any:
         (_writing, "writes"),
         (_holding(), "file"),
         (OPENED.write, "write"),
+        (functools.partial(_writing), "partial"),
     ],
 )
 @pytest.mark.parametrize("register", ["register_hook", "register_post_accumulate_grad_hook"])

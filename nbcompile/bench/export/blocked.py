@@ -23,6 +23,7 @@ import torch
 
 from nbcompile.bench.export.program import ExportedFunction
 from nbcompile.errors import ExportError, in_one_line
+from nbcompile.guard_words import in_own_names
 from nbcompile.record.compilation import GraphBreak, Span
 from nbcompile.units import clip
 
@@ -158,7 +159,7 @@ def _own(frames: list[tuple[str, int]]) -> tuple[Span, ...]:
 def _readable(expr: str, sources: Mapping[str, str]) -> str:
     """A guard on symbols as one on sizes of inputs: ``Eq(Mod(x.size(0), 8), 0)``."""
     for symbol, source in sources.items():
-        place = re.sub(r"\.size\(\)\[(\d+)\]", r".size(\1)", re.sub(r"L\['(\w+)'\]", r"\1", source))
+        place = re.sub(r"\.size\(\)\[(\d+)\]", r".size(\1)", in_own_names(source))
         expr = re.sub(rf"\b{re.escape(symbol)}\b", place, expr)
     return clip(expr, 120)
 

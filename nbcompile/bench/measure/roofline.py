@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from nbcompile import targets
-from nbcompile.record.compilation import Ceilings
+from nbcompile.record.compilation import Ceilings, Compilation
 
 _GPU_COPY = 2 << 30  # bytes of one side: far above any L2
 _GPU_MATRIX = 8192
@@ -28,6 +28,15 @@ _CACHES = "/sys/devices/system/cpu/cpu0/cache"
 _UNITS = {"K": 1 << 10, "M": 1 << 20}
 _Clock = Callable[[Callable[[], object]], float]
 """Takes what is to be timed, gives the seconds of one run."""
+
+
+def ceilings_of(compilation: Compilation) -> tuple[Ceilings, ...]:
+    """What bounds the kernels that ran here, measured once a process."""
+    kinds = {targets.parse(kernel.target).kind for kernel in compilation.kernels}
+    try:
+        return tuple(measure_ceilings("cpu" if kind == "cpu" else "cuda") for kind in sorted(kinds))
+    except RuntimeError:  # the user's tensors fill the device: the datasheet's rates have to do
+        return ()
 
 
 @functools.cache

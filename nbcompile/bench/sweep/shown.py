@@ -39,14 +39,20 @@ _AGAINST = (
 def to_html(axes: Sequence[str], outcomes: Mapping[Point, Outcome], advice: str, notes: Sequence[str]) -> str:
     """An HTML fragment with inline styles only. Of a long sweep the first 200 rows; ``axes`` are the keys of
     its grid."""
-    about = f"{_about(outcomes)}. Steady times are medians of one call. {_AGAINST}"
-    return report.to_html(advice, [_section(axes, outcomes, _MOST_ROWS)], (about, *notes))
+    section = _section(axes, outcomes, _MOST_ROWS)
+    about = f"{_about(outcomes)}. Steady times are medians of one call."
+    return report.to_html(advice, [section], (" ".join((about, *_against(section))), *notes))
 
 
 def to_text(axes: Sequence[str], outcomes: Mapping[Point, Outcome], advice: str, notes: Sequence[str]) -> str:
     """The same for a terminal, with fewer rows."""
-    table = report.to_text(f"<Sweep of {_about(outcomes)}>", [_section(axes, outcomes, _MOST_LINES)])
-    return "\n".join((table.rstrip("\n"), "", advice, *notes, _AGAINST))
+    section = _section(axes, outcomes, _MOST_LINES)
+    table = report.to_text(f"<Sweep of {_about(outcomes)}>", [section])
+    return "\n".join((table.rstrip("\n"), "", advice, *notes, *_against(section)))
+
+
+def _against(section: Section) -> list[str]:
+    return [_AGAINST] if _SHOWN["speedup"] in section.heads else []
 
 
 def _about(outcomes: Mapping[Point, Outcome]) -> str:

@@ -6,6 +6,7 @@ import re
 from types import CodeType
 
 from nbcompile.compiler.capture.graph_record import is_user_file, span_file
+from nbcompile.guard_words import IDENTITY
 from nbcompile.record.compilation import Recompile, Span
 
 
@@ -30,16 +31,10 @@ def clean_reason(reason: str) -> str:
         return "a guard failed"
     line = re.sub(r"^\d+(?:/\d+)?(?:_\d+)?: ", "", lines[0])
     line = re.sub(r"\s*# .*$", "", line)
-    line = re.sub(
-        r"\.? Guard failed on .*", "", line
-    )  # an advice for torch's own settings, which ends nothing here
+    line = re.sub(r"\.? Guard failed on .*", "", line)  # what to set in torch for that
     line = re.sub(r"(?<!\.)\b\d{9,}\b|0x[0-9a-f]{6,}", "…", line)
-    line = _IDENTITY.sub(_of_identity, line)
+    line = IDENTITY.sub(_of_identity, line)
     return line.strip() or "a guard failed"
-
-
-_IDENTITY = re.compile(r"___check_(type|obj)_id\((.+), (?:…|\d+)\)(?:, type=<class '([\w.]+)'>)?")
-"""How Dynamo writes that an object, or its type, is the one that it was."""
 
 
 def _of_identity(found: re.Match[str]) -> str:

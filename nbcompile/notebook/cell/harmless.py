@@ -11,6 +11,7 @@ import builtins
 import dis
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
 from typing import Any
 
@@ -57,7 +58,7 @@ def what_may_act(code: CodeType, namespace: Mapping[str, Any]) -> str:
 
 def hook_that_may_act(tensors: Mapping[str, torch.Tensor]) -> str:
     """Of what backward calls with the gradients of these tensors, the first that may do what cannot be put
-    back, as ``w's hook, which calls open``; empty if there is none."""
+    back, as ``w's hook, which uses open``; empty if there is none."""
     for tensor_name, tensor in tensors.items():
         for hook in (hook for hooks in hooks_of(tensor) for hook in hooks.values()):
             if name := _acts_in(hook):
@@ -76,13 +77,15 @@ def _acts_in(function: Any) -> str:
     """The first name in a function that may act; of what is no function that can be read, its own."""
     function = getattr(function, "__func__", function)
     if isinstance(function, FunctionType) and _root(function) != "torch":
-        code, cells = function.__code__, function.__closure__ or ()
-        for name, cell in zip(code.co_freevars, cells, strict=True):
-            if not _of_session(name, cell.cell_contents, _DEPTH - 1):
-                return name
+        code = function.__code__
+        for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
+            with suppress(ValueError):  # Python's way to say that a cell is empty
+                if not _of_session(name, cell.cell_contents, _DEPTH - 1):
+                    return name
         return _first(code, function.__globals__, frozenset(_bound(code)), _DEPTH)
     name = str(getattr(function, "__name__", type(function).__name__))
-    return "" if name in _ATTRIBUTES or _root(function) == "torch" else name
+    known = isinstance(function, BuiltinFunctionType) and name in _ATTRIBUTES
+    return "" if known or _root(function) == "torch" else name
 
 
 def _first(code: CodeType, namespace: Mapping[str, Any], bound: frozenset[str], depth: int) -> str:

@@ -17,7 +17,7 @@ from nbcompile.bench.measure.call_times import same_calls, with_backward, with_c
 from nbcompile.bench.measure.compare import NO_GRADIENT, Audience, Measuring, compare_with
 from nbcompile.bench.measure.contestant import Contestant, Kept
 from nbcompile.bench.measure.modes import mode_diff
-from nbcompile.bench.measure.roofline import measure_ceilings
+from nbcompile.bench.measure.roofline import ceilings_of
 from nbcompile.compiler.capture.cell_to_function import is_shown
 from nbcompile.compiler.capture.python_reasons import CALLS_BACKWARD, EAGER_BACKWARD
 from nbcompile.errors import MeasureError, NbcompileError, in_one_line
@@ -34,11 +34,10 @@ from nbcompile.notebook.cell.timed_part import (
     which_read,
     why_not_again,
 )
-from nbcompile.record.compilation import Ceilings, Cell, Compilation, Kernel, Measurement
+from nbcompile.record.compilation import Cell, Compilation, Kernel, Measurement
 from nbcompile.record.measured import NOT_TIMED
 from nbcompile.record.mode_diff import ModeDiff
 from nbcompile.settings import CompileSettings
-from nbcompile.targets import parse
 
 if TYPE_CHECKING:
     from nbcompile.backends.xla.jitted import JittedProgram
@@ -169,7 +168,7 @@ def measure_jitted_cell(
             ),
         ),
         accuracy=(*compilation.accuracy, *found.accuracy),
-        ceilings=compilation.ceilings or (_ceilings(compilation) if found.measurements else ()),
+        ceilings=compilation.ceilings or (ceilings_of(compilation) if found.measurements else ()),
     )
     return with_notes(timed, list(found.notes))
 
@@ -446,7 +445,7 @@ def _joined(compilation: Compilation, timed: Compilation, options: CellOptions) 
         environment=dataclasses.replace(compilation.environment, threads=timed.environment.threads),
         measurements=measured,
         accuracy=() if interpreted and failed else timed.accuracy,
-        ceilings=() if interpreted else _ceilings(compilation),
+        ceilings=() if interpreted else ceilings_of(compilation),
         notes=compilation.notes + tuple(note for note in timed.notes if note not in known and _matters(note)),
     )
     return dataclasses.replace(joined, peers=() if interpreted else _peers(joined, timed))
@@ -482,15 +481,6 @@ def _peers(compilation: Compilation, timed: Compilation) -> tuple[Compilation, .
         for each in (timed, *timed.peers)
         if (each.backend, each.mode) != own and each.kernels
     )
-
-
-def _ceilings(compilation: Compilation) -> tuple[Ceilings, ...]:
-    """What bounds the kernels that ran here, measured once a process."""
-    kinds = {parse(kernel.target).kind for kernel in compilation.kernels}
-    try:
-        return tuple(measure_ceilings("cpu" if kind == "cpu" else "cuda") for kind in sorted(kinds))
-    except RuntimeError:  # the user's tensors fill the device: the datasheet's rates have to do
-        return ()
 
 
 def with_notes(compilation: Compilation, notes: list[str]) -> Compilation:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from nbcompile.guard_words import IDENTITY, in_own_names
 from nbcompile.record.compilation import Compilation, Guard
 from nbcompile.units import clip, milliseconds_text
 from nbcompile.view.reports.report import Section, table_text
@@ -19,17 +20,14 @@ _KINDS = {
     "SHAPE_ENV": "what holds of sizes",
 }
 """What Dynamo's kinds of guards ask for. Others are shown by their names."""
-_SOURCE = re.compile(r"\b[LG]\['(\w+)'\]")
-"""A name of the program, as Dynamo writes where it found it."""
-_CHECK = re.compile(r"___check_(type|obj)_id\((.+), (?:…|\d+)\)(?:, type=<class '([\w.]+)'>)?")
 _ROWS, _LINES = 40, 200
 
 
 def guard_row(guard: Guard) -> tuple[str, str, str, str]:
     """(graph, what is asked for, of what, the condition), in the names of the program."""
-    code = "; ".join(_CHECK.sub(_checked, each) for each in guard.code[:6])
+    code = "; ".join(IDENTITY.sub(_checked, each) for each in guard.code[:6])
     kind = _KINDS.get(guard.kind, guard.kind.lower().replace("_", " "))
-    name, code = (_SOURCE.sub(r"\1", each) for each in (guard.name, code))
+    name, code = map(in_own_names, (guard.name, code))
     return clip(guard.graph, 24), clip(kind, 40), clip(name, 80), clip(code, 200)
 
 
