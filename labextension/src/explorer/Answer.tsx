@@ -46,14 +46,21 @@ function Bars({ timing }: { timing: Timing }) {
           <span class={`nbc-bar-name ${row.own ? 'nbc-own' : ''}`}>{clip(contestant(row), 26)}</span>
           <span class="nbc-bar-track">
             {row.counts && row.median !== null && <i class={`nbc-bar nbc-bar-${kind(row)}`} style={{ width: `${(100 * row.median) / longest}%` }} />}
-            {!row.counts && <em class="nbc-tone-bad">did not run compiled</em>}
+            {!row.counts && <em class="nbc-tone-bad">{row.reason.startsWith('raised ') ? clip(row.reason, 60) : 'did not run compiled'}</em>}
           </span>
           <span class="nbc-bar-figure">{row.counts ? seconds(row.median) : ''}</span>
-          <span class="nbc-bar-figure nbc-quiet">{row.counts && row.ratio !== null && row.contestant !== 'eager' ? times(row.ratio) : ''}</span>
+          <BesideEager row={row} />
         </div>
       ))}
     </section>
   );
+}
+
+/** How many times faster, which of wrong results is nothing. */
+function BesideEager({ row }: { row: TimingRow }) {
+  if (row.counts && row.reason) return <span class="nbc-bar-figure nbc-tone-bad">✗ wrong</span>;
+  const told = row.counts && row.ratio !== null && row.contestant !== 'eager';
+  return <span class="nbc-bar-figure nbc-quiet">{told ? times(row.ratio as number) : ''}</span>;
 }
 
 function kind(row: TimingRow): string {
@@ -62,11 +69,11 @@ function kind(row: TimingRow): string {
 }
 
 function aboutRow(row: TimingRow): string {
-  if (!row.counts) return `did not run compiled: ${row.reason}`;
+  if (!row.counts) return row.reason.startsWith('raised ') ? row.reason : `did not run compiled: ${row.reason}`;
   if (row.median === null) return 'not timed';
   const spread = row.p10 !== null && row.p90 !== null ? `, p10 ${seconds(row.p10)}, p90 ${seconds(row.p90)}` : '';
   const cold = row.cold !== null ? `, compiled in ${seconds(row.cold)}` : '';
-  return `median ${seconds(row.median)}${spread}${cold}`;
+  return `${row.reason ? `${row.reason}; ` : ''}median ${seconds(row.median)}${spread}${cold}`;
 }
 
 /** Where the graph ends and why code was compiled again, each with what to change. */

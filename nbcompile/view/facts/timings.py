@@ -19,9 +19,9 @@ class TimingRow:
 
     ``p10``, ``median`` and ``p90`` are of one call, and only count where ``counts`` is true: else eager code
     ran, or it failed, for ``reason``; of times that count it says in which results they are wrong. ``cold``
-    is the compile with empty caches, or where that was not measured the one of this record. ``ratio`` is how
-    many times faster than eager a call is. ``break_even``: calls until the compile has paid for itself;
-    ``never`` is true where it does not.
+    is the compile with empty caches, or where that was not measured the one of this record. Between ``low``
+    and ``high`` lies the median of a call, by 99%. ``ratio`` is how many times faster than eager a call is.
+    ``break_even``: calls until the compile has paid for itself; ``never`` is true where it does not.
     """
 
     measurement: int

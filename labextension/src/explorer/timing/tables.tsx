@@ -46,8 +46,8 @@ function Contestant({ row, held, base }: { row: TimingRow; held: Measurement | u
   const key = row.own ? 'fused' : eager ? 'eager' : 'library';
   return (
     <tr>
-      <th scope="row" class={row.own ? 'nbc-own' : ''}><i class={`nbc-key nbc-on-${key}`} />{contestant(row)}</th>
-      {row.counts ? <Figures row={row} base={base} /> : <td colSpan={7} class="nbc-tone-bad">did not run compiled: {row.reason}</td>}
+      <th scope="row" class={row.own ? 'nbc-own' : ''}><i class={`nbc-key nbc-on-${key}`} />{contestant(row)}{row.counts && row.reason && <em class="nbc-tone-bad"> {row.reason}</em>}</th>
+      {row.counts ? <Figures row={row} base={base} /> : <td colSpan={7} class="nbc-tone-bad">{row.reason.startsWith('raised ') ? '' : 'did not run compiled: '}{row.reason}</td>}
       <td class="nbc-figure">{eager ? '–' : held?.graphs}</td>
       <td class="nbc-figure">{eager ? '–' : held?.breaks}</td>
       <td class="nbc-figure">{held?.kernels ?? '–'}</td>
