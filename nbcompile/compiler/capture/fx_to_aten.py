@@ -27,17 +27,10 @@ from nbcompile.compiler.capture.calls.short_call import short
 from nbcompile.compiler.capture.decompositions import Table, decompositions
 from nbcompile.compiler.capture.fixed_sizes import fix_sizes, guards_lost
 from nbcompile.compiler.capture.graph_record import record_nodes
-from nbcompile.compiler.capture.lost import modes, overlapping
+from nbcompile.compiler.capture.lost import modes, overlapping, updates
 from nbcompile.compiler.capture.lost.branches import branches_lost
 from nbcompile.compiler.capture.lost.quantized import quantized_lost
 from nbcompile.compiler.capture.lost.related import as_views, gradients_lost, related
-from nbcompile.compiler.capture.lost.updates import (
-    only_in_inference_mode,
-    strides_lost,
-    subtracts_bools,
-    updated_number,
-    views_lost,
-)
 from nbcompile.compiler.capture.origins import Origins
 from nbcompile.compiler.in_aten import in_aten
 from nbcompile.compiler.rare_collections import rare_collections
@@ -177,7 +170,8 @@ def compile_fx_graph(
     fixed = list(map(_is_static, graph.module.graph.find_nodes(op="placeholder")))
     say = functools.partial(recorder.leave_call_to_eager, graph.id)
     eager = modes.eagerly(graph.module)
-    call = only_in_inference_mode(call, eager, example_inputs, say)
+    call = updates.where_whole(call, eager, graph.module.graph, say)
+    call = updates.only_in_inference_mode(call, eager, example_inputs, say)
     return overlapping.where_compiled_for(call, eager, example_inputs, fixed, say)
 
 
@@ -189,9 +183,9 @@ def _left_whole(graph: FxGraph, recorder: Recorder, error: Exception, why: str) 
 
 def _lost(module: fx.GraphModule) -> LoweringError | None:
     """What AOTAutograd would get wrong of a captured graph; None if nothing that can be told before."""
-    if lost := updated_number(module):
+    if lost := updates.updated_number(module):
         return LoweringError(f"it would lose what is written to {user_name(lost)}, a number as a tensor")
-    return strides_lost(module.graph) or quantized_lost(module.graph)
+    return updates.strides_lost(module.graph) or quantized_lost(module.graph)
 
 
 def _trusted(
@@ -205,7 +199,7 @@ def _trusted(
     groups = overlapping.merged(inputs)
     if fault := overlapping.merged_lost(inputs, groups):
         return fault
-    if lost := views_lost():
+    if lost := updates.views_lost():
         views = views_made_anew(module.graph, lost)
         if views is None:
             return LoweringError(
@@ -387,7 +381,7 @@ class _Trace:
                 self.rewrite(LAYOUT_PASSES, module, suffix)
             if suffix == "bw":
                 _keep_what_is_saved()
-            elif self.ours and subtracts_bools(module):
+            elif self.ours and updates.subtracts_bools(module):
                 raise LoweringError("it writes a change through an expand as a difference of bools")
             if self.ours:
                 tell_repeated_draws(module)

@@ -16,7 +16,19 @@ from nbcompile.compiler.lower.small_convolutions import small_convolution, small
 from nbcompile.compiler.lower.small_products import small_product
 from nbcompile.errors import LoweringError
 
+aten = torch.ops.aten
 ELSEWHERE = "works with tensors of two devices"
+BY_STRIDES = (aten.as_strided.default, aten.as_strided_copy.default, aten.as_strided_scatter.default)
+LIE_AS_THEIR_SOURCE = frozenset(
+    {
+        aten.copy.default,
+        aten.slice_scatter.default,
+        aten.select_scatter.default,
+        aten.diagonal_scatter.default,
+        aten.as_strided_scatter.default,
+    }
+)
+"""ATen's copies of a tensor that begin as far from their storage's beginning as that does."""
 
 
 def called(
@@ -44,6 +56,56 @@ def called(
     if not elsewhere and (gradients := small_convolution_backward(b, target, args, kwargs)) is not None:
         return gradients
     return b.call(target, args, kwargs, fallback=fallback, reason=reason, elsewhere=elsewhere)
+
+
+def begins_elsewhere(node: fx.Node) -> str:
+    """Why a node is ATen's to run, if it is as it takes part in counting from where a storage begins: by an
+    ``as_strided`` with an offset, of the memory of one of :data:`LIE_AS_THEIR_SOURCE`. That begins where its
+    source's does, which no guard tells, and loops of ours would make it without what lies before it."""
+    counts = node.target in BY_STRIDES and _has_offset(node)
+    made = _shown(node.args[0]) if counts else node
+    if (
+        isinstance(made, fx.Node)
+        and made.target in LIE_AS_THEIR_SOURCE
+        and not _begins_its_storage(made)
+        and (counts or _is_counted_into(node))
+    ):
+        return "as_strided counts from the start of a storage that begins before the tensor"
+    return ""
+
+
+def is_view(node: fx.Node) -> bool:
+    return isinstance(node.target, torch._ops.OpOverload) and node.target.is_view
+
+
+def _has_offset(node: fx.Node) -> bool:
+    place = 4 if node.target is aten.as_strided_scatter.default else 3
+    offset = node.args[place] if len(node.args) > place else node.kwargs.get("storage_offset")
+    return offset is not None
+
+
+def _shown(value: Any) -> Any:
+    """The node whose result a chain of views shows."""
+    while isinstance(value, fx.Node) and is_view(value):
+        value = value.args[0]
+    return value
+
+
+def _begins_its_storage(node: fx.Node) -> bool:
+    """Whether what a node makes is surely the first of its storage: neither an input, nor a part."""
+    source: Any = node
+    while isinstance(source, fx.Node) and source.target in LIE_AS_THEIR_SOURCE:
+        source = source.args[0]
+    return isinstance(source, fx.Node) and source.op == "call_function" and not is_view(source)
+
+
+def _is_counted_into(node: fx.Node) -> bool:
+    return any(
+        (user.target in BY_STRIDES and _has_offset(user))
+        or ((is_view(user) or user.target in LIE_AS_THEIR_SOURCE) and _is_counted_into(user))
+        for user in node.users
+        if user.args and user.args[0] is node
+    )
 
 
 def check_memory(statements: Iterable[Statement], away: Iterable[fx.Node], values: Mapping[Any, Any]) -> None:

@@ -46,7 +46,6 @@ _FAULTS = (
     ArithmeticError, AssertionError, AttributeError, LookupError, NotImplementedError, TypeError, ValueError,
 )  # fmt: skip
 """What a mistake in a lowering raises. (Dynamo's own, which must reach it, are others.)"""
-_BY_STRIDES = (aten.as_strided.default, aten.as_strided_copy.default, aten.as_strided_scatter.default)
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
@@ -209,7 +208,7 @@ def _lower_node(
         return as_itself.called(builder, target, args, kwargs, fallback=True, reason=why, elsewhere=True)
     entry = registry().find(target)
     reason = registry().library.get(target)
-    if failed:
+    if failed := failed or as_itself.begins_elsewhere(node):
         reason, why = None, failed
     elif entry is not None and any(isinstance(each, PythonNumber) for each in tree_leaves((args, kwargs))):
         reason, why = None, "it is given a number that Python computes"
@@ -272,7 +271,7 @@ def _as_traced(builder: Builder, fake: Any, made: Any) -> Any:
 def _in_its_own_memory(builder: Builder, node: fx.Node, before: int, made: Any) -> Any:
     """What the statements from ``before`` on made, copied where the lowering shares the memory of an argument
     (that of ``copy`` does), the operator does not, and ``as_strided`` is to count from the start of it."""
-    if not isinstance(made, View) or _is_view(node) or not _is_read_by_strides(node):
+    if not isinstance(made, View) or as_itself.is_view(node) or not _is_read_by_strides(node):
         return made
     new = any(made.buffer in each.outputs for each in builder.statements[before:])
     return made if new else builder.copy(made)
@@ -280,19 +279,16 @@ def _in_its_own_memory(builder: Builder, node: fx.Node, before: int, made: Any) 
 
 def _is_read_by_strides(node: fx.Node) -> bool:
     return any(
-        user.target in _BY_STRIDES or (_is_view(user) and _is_read_by_strides(user)) for user in node.users
+        user.target in as_itself.BY_STRIDES or (as_itself.is_view(user) and _is_read_by_strides(user))
+        for user in node.users
     )
-
-
-def _is_view(node: fx.Node) -> bool:
-    return isinstance(node.target, torch._ops.OpOverload) and node.target.is_view
 
 
 def _check_own_places(node: fx.Node, fake: Any) -> None:
     """LoweringError for a result that is no view, traced with strides by which its elements share memory:
     torch 2.11 says so of a scatter into an expanded tensor, and its elements are not the same numbers. (The
     storage of a view need not be its argument's: of equal nodes one is kept, with the views of all.)"""
-    if _is_view(node):
+    if as_itself.is_view(node):
         return
     for item in fake if isinstance(fake, tuple | list) else (fake,):
         if not isinstance(item, torch.Tensor) or item.layout != torch.strided or not shares_elements(item):

@@ -15,6 +15,7 @@ from nbcompile.compiler.in_aten import shows_an_argument
 from nbcompile.compiler.loop_ir.computed_sizes import PythonNumber
 from nbcompile.compiler.loop_ir.index import ONE, ZERO, IndexExpr, index
 from nbcompile.compiler.loop_ir.nodes import Buffer, Loop, Output, View, ViewCall, ViewCalls
+from nbcompile.compiler.lower.as_itself import LIE_AS_THEIR_SOURCE
 from nbcompile.compiler.lower.builder import NATIVE_DTYPES, Builder
 from nbcompile.compiler.lower.strides import has_own_places
 from nbcompile.compiler.marked import marked
@@ -22,16 +23,6 @@ from nbcompile.compiler.stages import AtenGraph
 from nbcompile.errors import LoweringError
 
 aten = torch.ops.aten
-_LIE_AS_THEIR_SOURCE = frozenset(
-    {
-        aten.copy.default,
-        aten.slice_scatter.default,
-        aten.select_scatter.default,
-        aten.diagonal_scatter.default,
-        aten.as_strided_scatter.default,
-    }
-)
-"""ATen's copies of a tensor that begin as far from their storage's beginning as that does."""
 
 
 class Outputs:
@@ -185,7 +176,7 @@ class Outputs:
             return buffer if own else None
         if node.op != "call_function" or storage_of(node) in self.inputs:
             return None
-        if storage_of(node) in self.overwriting and node.target in _LIE_AS_THEIR_SOURCE:
+        if storage_of(node) in self.overwriting and node.target in LIE_AS_THEIR_SOURCE:
             return self._called(node)
         if fake.storage_offset() != 0:
             return None
@@ -221,7 +212,7 @@ class Outputs:
         a node makes, or what any other does, which begins where its storage does."""
         if not isinstance(source, fx.Node) or _is_view(source) or _is_view_of_several(source):
             return None
-        if source.target in _LIE_AS_THEIR_SOURCE:
+        if source.target in LIE_AS_THEIR_SOURCE:
             made = self._called(source)
             return View.whole(made) if made is not None else None
         value = self._given(source)

@@ -105,20 +105,22 @@ def with_views(call: Call, views: Call, wrong: Sequence[int]) -> Call:
     return run
 
 
-def reads_by_strides(graph: fx.Graph) -> bool:
-    """Whether a captured graph overwrites memory of inputs and reads it by strides of the program's own, and
-    an input is not the whole of it: torch reads new numbers by these, which lie side by side."""
-    inputs = [node.meta.get("example_value") for node in graph.find_nodes(op="placeholder")]
-    parts = {_memory(item) for item in inputs if isinstance(item, torch.Tensor) and not _is_whole(item)}
-    if not parts - {None}:
-        return False
+def read_by_strides(graph: fx.Graph) -> list[int]:
+    """The inputs, by their places, whose memory a captured graph overwrites and reads by strides of the
+    program's own: torch reads new numbers by these, which lie side by side, as if each input were the whole
+    of its memory (:func:`is_whole`)."""
     overwritten = {_memory(shown.meta.get("example_value")) for shown in map(written, graph.nodes) if shown}
-    return any(
-        _name(node).startswith("as_strided")
-        and _memory(source.meta.get("example_value")) in (overwritten & parts) - {None}
+    read = {
+        _memory(source.meta.get("example_value"))
         for node in graph.nodes
         if node.op in ("call_function", "call_method") and (source := _source(node)) is not None
-    )
+        and _name(node).startswith("as_strided")
+    }  # fmt: skip
+    return [
+        place
+        for place, node in enumerate(graph.find_nodes(op="placeholder"))
+        if _memory(node.meta.get("example_value")) in (overwritten & read) - {None}
+    ]
 
 
 def writes_by_strides(graph: fx.Graph) -> bool:
@@ -246,7 +248,7 @@ def _may_overlap(value: torch.Tensor) -> bool:
     return False
 
 
-def _is_whole(value: torch.Tensor) -> bool:
+def is_whole(value: torch.Tensor) -> bool:
     """Whether a tensor is all that lies in its storage, in its order. Asks for no guard."""
     from torch.fx.experimental.symbolic_shapes import statically_known_true
 

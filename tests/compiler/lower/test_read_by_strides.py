@@ -71,3 +71,45 @@ def test_extents_of_which_one_is_1_by_a_guard() -> None:
         x, index = torch.randn(rows, 1, columns), torch.tensor([0, rows - 1])
         assert torch.equal(run(x, index), function(x, index))
     assert run.ran_compiled, run.eager_reason
+
+
+PART = torch.tensor([-1.0])
+
+
+def first_two(x: Tensor) -> Tensor:
+    return torch.as_strided(x, (2,), (1,), 0) * 1
+
+
+def first_set(x: Tensor) -> Tensor:
+    return torch.slice_scatter(x, PART, 0, 0, 1)
+
+
+COUNTED = {
+    "slice": lambda x: first_two(first_set(x)),
+    "select": lambda x: first_two(torch.select_scatter(x, PART[0], 0, 0)),
+    "twice": lambda x: first_two(first_set(torch.select_scatter(x, PART[0], 0, 1))[1:]),
+    "strided": lambda x: first_two(torch.as_strided_scatter(x, PART, (1,), (1,), 0)),
+    "written to": lambda x: torch.as_strided_scatter(first_set(x), PART, (1,), (1,), 1) * 2,
+    "of a part": lambda x: first_two(first_set((x * 2)[1:])),
+    "copied": lambda x: first_two(x[1:].copy_(x[:-1].clone())),
+    "in place": lambda x: (x[:1].mul_(-5), first_two(x))[1],
+    "through strides": lambda x: (torch.as_strided(x, (4,), (1,), 0).mul_(2), first_two(x))[1],
+}  # fmt: skip
+
+
+@few(4)
+@pytest.mark.parametrize("starts", [(0,), (2,), (0, 2), (2, 0)])
+@pytest.mark.parametrize("name", COUNTED)
+def test_what_is_counted_from_where_a_storage_begins(name: str, starts: tuple[int, ...]) -> None:
+    """ATen's scatters keep what lies before their source in its storage, and no guard asks how much that is:
+    read from the storage's start, ours showed the tensor instead (seed 24002802)."""
+    torch._dynamo.reset()
+    function = COUNTED[name]
+    run = nbcompile.compile(function, options={"cache": False})
+    for start in starts:
+        found, expected = torch.arange(8.0), torch.arange(8.0)
+        lengths = slice(start, start + 4)
+        if not start:
+            found, expected = found[:4].clone(), expected[:4].clone()
+        assert torch.equal(run(found[lengths]), function(expected[lengths]))
+        assert torch.equal(found, expected)

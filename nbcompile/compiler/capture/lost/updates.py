@@ -27,7 +27,8 @@ from torch._functorch._aot_autograd.schemas import OutputType
 
 from nbcompile.compiler.rewrite.views_of_inputs import (
     is_made_anew,
-    reads_by_strides,
+    is_whole,
+    read_by_strides,
     writes_by_strides,
     written,
 )
@@ -74,13 +75,32 @@ def _has_symbols(views: Any) -> bool:
 
 def strides_lost(graph: fx.Graph) -> LoweringError | None:
     """What is wrong if a captured graph overwrites what it shows by strides of its own; None if nothing."""
-    if reads_by_strides(graph):
+    inputs = [node.meta.get("example_value") for node in graph.find_nodes(op="placeholder")]
+    if not all(is_whole(inputs[place]) for place in read_by_strides(graph)):
         what = "it overwrites a part of its memory, which it reads by strides of its own (as_strided)"
     elif writes_by_strides(graph):
         what = "it overwrites a part of what strides of its own show several times (as_strided)"
     else:
         return None
     return LoweringError(what, advice="Write the view as slices and reshapes.")
+
+
+def where_whole(
+    call: Callable[..., Any], eager: Callable[..., Any], graph: fx.Graph, say: Callable[[str], None]
+) -> Callable[..., Any]:
+    """``call``, for which :func:`strides_lost` found nothing, where the inputs of which that depends are
+    still all that lies in their memory, else ``eager``, and ``say`` that: no guard tells them from parts."""
+    places = read_by_strides(graph)
+    if not places:
+        return call
+
+    def run(*given: Any) -> Any:
+        if all(is_whole(given[place]) for place in places):
+            return call(*given)
+        say("it overwrites a part of its memory, which it reads by strides of its own (as_strided)")
+        return eager(*given)
+
+    return run
 
 
 def subtracts_bools(module: fx.GraphModule) -> bool:
