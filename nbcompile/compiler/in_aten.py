@@ -9,6 +9,7 @@ from typing import Any
 import sympy
 import torch
 from torch import fx
+from torch.autograd import forward_ad
 
 from nbcompile.errors import LaunchError
 
@@ -33,6 +34,14 @@ def in_aten(module: fx.GraphModule) -> Callable[[list[Any]], Any]:
         return laid_out()(*taken)
 
     return call
+
+
+def carry_tangents(args: Sequence[Any]) -> bool:
+    """Whether forward-mode AD follows what a graph is given: kernels would compute the values alone."""
+    if forward_ad._current_level < 0:
+        return False
+    tensors = (arg for arg in args if isinstance(arg, torch.Tensor))
+    return any(forward_ad.unpack_dual(each).tangent is not None for each in tensors)  # type: ignore[no-untyped-call]
 
 
 def as_traced(

@@ -110,6 +110,17 @@ def test_a_region_that_is_called_twice_is_compiled_once() -> None:
     assert operators(run)["library"].count("invoke_subgraph") == 2
 
 
+def test_gradients_of_a_region_of_changing_sizes() -> None:
+    """It returns sizes too, for its own backward."""
+    run = compiled(regions)
+    for size in (4, 5, 7):
+        found, expected = (torch.linspace(0, 1, size).requires_grad_() for _ in range(2))
+        run(found).sum().backward()
+        regions(expected).sum().backward()
+        torch.testing.assert_close(found.grad, expected.grad)
+    assert run.ran_compiled, run.eager_reason
+
+
 def test_a_body_is_given_other_strides_or_sizes_than_it_was_traced_with() -> None:
     """What is laid out otherwise is copied, what has other sizes goes to ATen."""
     traced = torch.empty(3, 4)

@@ -170,6 +170,7 @@ def compile_fx_graph(
     fixed = list(map(_is_static, graph.module.graph.find_nodes(op="placeholder")))
     say = functools.partial(recorder.leave_call_to_eager, graph.id)
     eager = modes.eagerly(graph.module)
+    call = modes.where_no_tangents(call, eager, say)
     call = updates.where_whole(call, eager, graph.module.graph, say)
     call = updates.only_in_inference_mode(call, eager, example_inputs, say)
     return overlapping.where_compiled_for(call, eager, example_inputs, fixed, say)

@@ -189,7 +189,7 @@ def _lower_node(
 ) -> Any:
     """What a node makes. ``failed``: why it is called as it is, if its loops were tried before."""
     target, fake = node.target, node.meta.get("val")
-    if target is operator.getitem:
+    if target is operator.getitem and not isinstance(fake, _SYMBOLIC):  # (a graph within it returns sizes)
         source, place = node.args
         return _resolve(source, values)[place]
     if isinstance(fake, _SYMBOLIC):

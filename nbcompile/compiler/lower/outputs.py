@@ -92,7 +92,9 @@ class Outputs:
             raise LoweringError(f"the graph returns {item!r}")
         value = self.values[item]
         if not isinstance(value, View):
-            if value is None or isinstance(value, IndexExpr | PythonNumber | int | float | bool):
+            if value is None and item.meta.get("val") is None:
+                return None
+            if isinstance(value, IndexExpr | PythonNumber | int | float | bool):
                 return value
             raise LoweringError(f"the graph returns {value!r}")
         # our memory holds what is shown; backward's operators read numbers, not how they are kept

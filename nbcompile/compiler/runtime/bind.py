@@ -15,9 +15,8 @@ from types import CodeType
 from typing import Any
 
 import torch
-from torch.autograd import forward_ad
 
-from nbcompile.compiler.in_aten import as_traced, handed_on, in_aten
+from nbcompile.compiler.in_aten import as_traced, carry_tangents, handed_on, in_aten
 from nbcompile.compiler.runtime import scratch
 from nbcompile.compiler.runtime.c.calls import native_caller
 from nbcompile.compiler.runtime.c.toolchain import Toolchain
@@ -260,19 +259,13 @@ def with_fallback(module: CompiledModule, aten: AtenGraph, recorder: Recorder) -
         return result
 
     def call(args: list[Any]) -> Any:
-        if forward_ad._current_level >= 0 and _has_tangent(args):
+        if carry_tangents(args):
             recorder.leave_call_to_eager(aten.id, "its inputs carry tangents (forward-mode AD)")
             return instead(list(args))
         return state[0](args)
 
     state[0] = first
     return replace(module, call=call)
-
-
-def _has_tangent(args: Sequence[Any]) -> bool:
-    """Whether forward-mode AD follows what a graph is given: our kernels would compute the values alone."""
-    tensors = (arg for arg in args if isinstance(arg, torch.Tensor))
-    return any(forward_ad.unpack_dual(each).tangent is not None for each in tensors)  # type: ignore[no-untyped-call]
 
 
 def _generators() -> Callable[[], None]:

@@ -21,6 +21,7 @@ from torch.utils import _pytree
 
 import nbcompile
 from nbcompile import tf32
+from nbcompile.compiler.lower.outputs import made_anew
 from nbcompile.compiler.runtime.cache import DiskCache, Entry, from_plain, key
 from nbcompile.compiler.stages import AtenGraph, KernelSource, can_be_guarded, guards_of, least_of, most_of
 from nbcompile.options import Options
@@ -48,8 +49,10 @@ def graph_key(aten: AtenGraph, options: Options, compiler: Sequence[object]) -> 
         )
         for node in aten.module.graph.nodes
     ]  # fmt: skip
+    anew = sorted((item.name, base.name) for item, base in made_anew(aten.module.graph).items())
     return key(
-        "graph", aten.id, aten.stage, aten.differentiable, nodes, _known(aten), options.to_dict(),
+        "graph", aten.id, aten.stage, aten.differentiable, aten.saved, anew, nodes, _known(aten),
+        options.to_dict(),
         list(compiler), _switches(), torch.__version__, code_version(),
     )  # fmt: skip
 

@@ -14,11 +14,12 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from nbcompile.compiler.capture import tangents
 from nbcompile.compiler.capture.calls.first_call import first_outside
+from nbcompile.compiler.in_aten import carry_tangents
 from nbcompile.compiler.runtime.bind import bind
 from nbcompile.compiler.runtime.c.calls import load
 from nbcompile.compiler.runtime.cache import DiskCache, Entry
 from nbcompile.compiler.stages import Portable
-from nbcompile.errors import ToolchainError
+from nbcompile.errors import LaunchError, ToolchainError
 
 Call = Callable[[list[Any]], Any]
 
@@ -66,6 +67,11 @@ def _first_told(call: Call, first: Call, failed: Callable[[], None]) -> Call:
     state = [first]
 
     def run(inputs: list[Any]) -> Any:
+        if carry_tangents(inputs):  # of a backward graph: of others it is asked before AOTAutograd is called
+            raise LaunchError(
+                "forward-mode AD follows a gradient into a compiled backward graph",
+                advice="Run the function without compiling it where tangents are taken of its gradients.",
+            )
         if not state:
             return call(inputs)
         try:

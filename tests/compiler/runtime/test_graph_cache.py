@@ -13,6 +13,7 @@ from nbcompile.api import compile as nbcompile_compile
 from nbcompile.compiler.lower.registry import lowering, registry
 from nbcompile.compiler.runtime import graph_cache
 from nbcompile.compiler.runtime.cache import DiskCache
+from nbcompile.compiler.stages import AtenGraph
 from nbcompile.record.compilation import Compilation
 from tests.nightly import few
 
@@ -144,3 +145,24 @@ def test_what_is_lowered_by_code_from_outside_is_not_taken_from_the_cache(root: 
         found.append((len(record.kernels), record.from_cache))
     registry().lowerings.pop(target)
     assert found == [(2, False), (1, False), (1, False)]
+
+
+def test_what_backward_alone_gets_is_another_entry(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A result may share no memory that what is saved for backward may: two cells that differ in what they
+    return, and in which inputs want gradients, have the same nodes at the same places."""
+    made, keys = graph_cache.graph_key, []
+
+    def noted(aten: AtenGraph, *more: Any) -> str:
+        keys.append(made(aten, *more))
+        return keys[-1]
+
+    monkeypatch.setattr(graph_cache, "graph_key", noted)
+    for returned, of_first in (("a, p, q", True), ("a, p, q, c", False)):
+        body = ("c = (x @ x)[1:3].clone()", "a, p, q = w * c, v + 1, u + 1", f"return {returned}")
+        scope: dict[str, Any] = {}
+        exec(compile("\n  ".join(("def f(x, w, v, u):", *body)), "one cell", "exec"), scope)
+        torch._dynamo.reset()
+        w, v, u = torch.ones(2, 4), torch.ones(3, requires_grad=True), torch.ones(3)
+        (w if of_first else u).requires_grad_()
+        torch.compile(scope["f"], backend="nbcompile")(torch.ones(4, 4), w, v, u)
+    assert len(keys) == len(set(keys)) == 2

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.autograd import forward_ad
 from torch.nn import functional
 
 import nbcompile
@@ -158,6 +159,21 @@ def test_a_module_is_trained_alike() -> None:
     x = floats(8, 4)
     torch.testing.assert_close(torch.compile(mine, backend="nbcompile")(x), mine(x))
     assert outcomes() == {NOT_FOUND: 1}, "another mode is another graph"
+
+
+def test_tangents_are_not_lost() -> None:
+    """Of a graph that was found there is no ATen graph that forward-mode AD could follow."""
+    function = lambda x, w: torch.softmax(x @ w, -1).sin()
+    given, along = ([floats(3, 3) + n for n in range(2)] for _ in range(2))
+    for said in (NOT_FOUND, FOUND):
+        fresh()
+        run = torch.compile(function, backend="nbcompile")
+        torch.testing.assert_close(run(*given), function(*given))
+        assert outcomes() == {said: 1}
+        with forward_ad.dual_level():
+            duals = [forward_ad.make_dual(*pair) for pair in zip(given, along, strict=True)]
+            found, expected = (forward_ad.unpack_dual(each(*duals)) for each in (run, function))
+            torch.testing.assert_close(found.tangent, expected.tangent)
 
 
 def test_backward_twice_and_gradients_of_gradients() -> None:

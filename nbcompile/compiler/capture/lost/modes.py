@@ -11,6 +11,8 @@ set".
 AOTAutograd has one of its own: it asks whether sizes are equal with guards suppressed. Where the stack ends
 just there (RecursionError), or the user interrupts, guards stay suppressed in that thread, and all that is
 compiled later, by whatever backend, is taken for right at sizes that it is wrong for.
+
+And forward-mode AD, a mode that no guard asks for: a compiled graph would lose the tangents of its inputs.
 """
 
 from __future__ import annotations
@@ -26,6 +28,8 @@ from torch.amp.autocast_mode import _enter_autocast
 from torch.autograd.grad_mode import _enter_inference_mode
 from torch.fx.experimental.symbolic_shapes import TLS, ShapeEnv
 from torch.nn.attention import _cur_sdpa_kernel_backends, _sdpa_kernel
+
+from nbcompile.compiler.in_aten import carry_tangents
 
 _ENTERED = (
     torch._C._set_grad_enabled,
@@ -43,6 +47,21 @@ def eagerly(module: fx.GraphModule) -> Callable[..., Any]:
     def run(*inputs: Any) -> Any:
         with brought_back(module):
             return module.forward(*inputs)
+
+    return run
+
+
+def where_no_tangents(
+    call: Callable[..., Any], eager: Callable[..., Any], say: Callable[[str], None]
+) -> Callable[..., Any]:
+    """``call`` of a compiled graph; where its inputs carry tangents, of which no guard tells, ``eager`` as
+    forward-mode AD follows that, and ``say`` it."""
+
+    def run(*inputs: Any) -> Any:
+        if carry_tangents(inputs):
+            say("its inputs carry tangents (forward-mode AD)")
+            return eager(*inputs)
+        return call(*inputs)
 
     return run
 
