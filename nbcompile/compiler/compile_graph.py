@@ -18,6 +18,7 @@ from nbcompile import targets
 from nbcompile.compiler import nested, other_devices, pipeline
 from nbcompile.compiler.capture.fixed_sizes import can_fix
 from nbcompile.compiler.kernel_ir import integer_ranges
+from nbcompile.compiler.lower.outputs import made_anew
 from nbcompile.compiler.lower.registry import from_outside
 from nbcompile.compiler.passes import Pass, Setting, failed_kernels, places, run
 from nbcompile.compiler.products import Products, in_two_steps
@@ -336,7 +337,9 @@ def source_of(aten: AtenGraph, passes: Passes, setting: Setting, compiler: Seque
 def _key(aten: AtenGraph, setting: Setting, compiler: Sequence[object]) -> str:
     """The key of a graph's code in the cache; empty if it is not to be kept there."""
     caching = setting.options.cache and not _made_outside(aten, setting.options)
-    return graph_cache.graph_key(aten, setting.options, compiler) if caching else ""
+    if not caching:
+        return ""
+    return graph_cache.graph_key(aten, setting.options, compiler, made_anew(aten.module.graph))
 
 
 def _keep(name: str, aten: AtenGraph, setting: Setting, source: KernelSource) -> None:

@@ -75,6 +75,7 @@ def begins_elsewhere(node: fx.Node) -> str:
 
 
 def is_view(node: fx.Node) -> bool:
+    """Whether a node's operator shows its argument's memory."""
     return isinstance(node.target, torch._ops.OpOverload) and node.target.is_view
 
 

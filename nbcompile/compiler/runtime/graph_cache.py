@@ -11,17 +11,17 @@ import dataclasses
 import functools
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import fx
 from torch.utils import _pytree
 
 import nbcompile
 from nbcompile import tf32
-from nbcompile.compiler.lower.outputs import made_anew
 from nbcompile.compiler.runtime.cache import DiskCache, Entry, from_plain, key
 from nbcompile.compiler.stages import AtenGraph, KernelSource, can_be_guarded, guards_of, least_of, most_of
 from nbcompile.options import Options
@@ -38,9 +38,11 @@ class Stored:
     record: dict[str, Any]
 
 
-def graph_key(aten: AtenGraph, options: Options, compiler: Sequence[object]) -> str:
+def graph_key(
+    aten: AtenGraph, options: Options, compiler: Sequence[object], anew: Mapping[fx.Node, fx.Node]
+) -> str:
     """The key of one graph under these options, its code made for ``compiler`` (whatever tells one from
-    another)."""
+    another). ``anew``: results that are made anew of inputs when the graph has run, with these."""
     nodes = [
         (
             node.op, node.name, str(node.target), repr(node.args), repr(dict(node.kwargs)),
@@ -49,11 +51,10 @@ def graph_key(aten: AtenGraph, options: Options, compiler: Sequence[object]) -> 
         )
         for node in aten.module.graph.nodes
     ]  # fmt: skip
-    anew = sorted((item.name, base.name) for item, base in made_anew(aten.module.graph).items())
+    shown = sorted((item.name, base.name) for item, base in anew.items())
     return key(
-        "graph", aten.id, aten.stage, aten.differentiable, aten.saved, anew, nodes, _known(aten),
-        options.to_dict(),
-        list(compiler), _switches(), torch.__version__, code_version(),
+        "graph", aten.id, aten.stage, aten.differentiable, aten.saved, shown, nodes, _known(aten),
+        options.to_dict(), list(compiler), _switches(), torch.__version__, code_version(),
     )  # fmt: skip
 
 
