@@ -232,3 +232,27 @@ def test_what_parts_two_graphs_is_said(notebook: Notebook) -> None:
     record = notebook.records[-1]
     assert not record.breaks
     assert "line 3 parts the graphs before and after it: a branch that Python takes" in record.notes
+
+
+@pytest.mark.parametrize(
+    ("between", "told"),
+    [
+        ("del t", "line 3 parts the graphs before and after it: deletes a name; above or below"),
+        (
+            "_ = 5\ndel t",
+            "lines 3, 4 part the graphs before and after them: names a value, deletes a name; above",
+        ),
+        (
+            "for i in range(40):\n    t += i",
+            "line 3 parts the graphs before and after it: a loop, run step by step",
+        ),
+        ("", ""),
+        ("print(1)\ndel t", ""),  # what print() parts, is parted
+    ],
+)
+def test_two_graphs_without_a_break_say_why_they_are_two(notebook: Notebook, between: str, told: str) -> None:
+    """It was "2 graphs, 0 breaks", and nothing else."""
+    notebook.fresh(f"{SETUP}\nt = 1")
+    notebook.run(f"%%compile --no-bench\ny = x + 1\n{between}\nz = y * 2")
+    notes = [note for note in notebook.records[-1].notes if "the graphs before" in note]
+    assert [note[: len(told)] for note in notes] == ([told] if told else [])

@@ -39,6 +39,7 @@ from nbcompile.notebook.cell.fullgraph import (
     first_line,
     how_to_join,
     is_the_programs,
+    parted_by,
     place_of,
     refusal,
     what_it_did,
@@ -404,8 +405,12 @@ class CellRun:
                 if any(members[-1].line <= left.line for members in self._compiled_in(left.block)):
                     raise self._parting(left)
 
-    def _compiled_in(self, block: int) -> list[tuple[CellStatement, ...]]:
-        return [part.members for part in self.parts.values() if part.members[0].block == block]
+    def _compiled_in(self, block: int, *, with_graphs: bool = False) -> list[tuple[CellStatement, ...]]:
+        return [
+            part.members
+            for part in self.parts.values()
+            if part.members[0].block == block and (part.call.graphs_run or not with_graphs)
+        ]
 
     def _parting(self, left: PythonStatement) -> CellError:
         found = GraphBreak(left.reason, how_to_join(left.reason), "cell", spans=(Span(left.line),))
@@ -425,19 +430,26 @@ class CellRun:
     def _parted(self) -> None:
         """Record what Python ran between two compiled parts of one block: as a break, or in a note where
         there was nothing in it to compile."""
-        found = dict.fromkeys(self.prepared.python)
-        for left in found:
-            parts = self._compiled_in(left.block)
+        quiet: dict[tuple[int, int], list[PythonStatement]] = {}
+        broken = set()
+        for left in dict.fromkeys(self.prepared.python):
+            parts = self._compiled_in(left.block, with_graphs=left.quiet)
             after = [members[0].line for members in parts if members[0].line > left.line]
             before = [members[-1].line for members in parts if members[-1].line <= left.line]
             if not (before and after):
                 continue
-            if not left.quiet:
+            gap = max(before), min(after)
+            if left.quiet:
+                quiet.setdefault(gap, []).append(left)
+            else:
+                broken.add(gap)
                 self.breaks.append(
                     GraphBreak(left.reason, how_to_join(left.reason), "cell", spans=(Span(left.line),))
                 )
-            elif left.reason == TAKEN_BY_PYTHON:
-                self._note(f"line {left.line} parts the graphs before and after it: {left.reason}")
+        for gap, lines in quiet.items():
+            taken = [left for left in lines if left.reason == TAKEN_BY_PYTHON]
+            if told := parted_by(taken if gap in broken else lines):
+                self._note(told)
 
     def _note(self, text: str) -> None:
         if text not in self.notes:
