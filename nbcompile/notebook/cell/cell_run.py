@@ -138,6 +138,7 @@ class CellRun:
     failed: dict[int, CellPart] = field(default_factory=dict)
     reached: set[int] = field(default_factory=set)  # questions that were asked
     raised: tuple[int, str] | None = None  # the line where the cell ended, and by what
+    raised_in: int = 0  # the line of the cell where that came from: of a function of it, one within
     python_seconds: float | None = None  # of the run, what went by outside of compiled parts and compilers
     begun: float | None = None  # when Python was given the cell
     _asked: float = 0.0  # seconds that compiling and compiled parts took
@@ -465,9 +466,10 @@ class CellRun:
             self.python_seconds = max(0.0, time.perf_counter() - self.begun - self._asked)
         doubts = self._doubts if error is None else self._doubts[:-1]
         trace = error.__traceback__ if error is not None else None
-        while trace is not None and not self.raised:
+        while trace is not None:
             if trace.tb_frame.f_code.co_filename == self.filename:
-                self.raised = (trace.tb_lineno, what_it_did(error, trace.tb_lineno))
+                self.raised = self.raised or (trace.tb_lineno, what_it_did(error, trace.tb_lineno))
+                self.raised_in = trace.tb_lineno
             trace = trace.tb_next
         for line, reason in doubts:
             self.notes.append(f"line {line} ran eagerly: {reason}")
