@@ -140,7 +140,7 @@ def _of_examining() -> list[Callable[[Any], Any]]:
         argument("--watch", action="store_true",
                  help="keep Dynamo's walk through the bytecode, instruction by instruction"),
         argument("--no-bench", action="store_true",
-                 help="do not time the cell; --mode-diff and --doctor time what they compare"),
+                 help="do not time the cell; a sweep, --mode-diff and --doctor time what they compare"),
     ]  # fmt: skip
 
 

@@ -82,9 +82,7 @@ def check_timed(parsed: argparse.Namespace, sweeps: bool) -> None:
     """UsageError for flags of times where the cell is not timed, and for what a cell does not take."""
     if parsed.ranks_stop:
         raise UsageError("--ranks-stop is for %compile, with one %, and takes no expression")
-    if parsed.no_bench and sweeps:
-        raise UsageError("--no-bench times nothing, and a sweep is made of times: leave one of them out")
-    others = parsed.mode_diff or parsed.doctor or parsed.check or parsed.interpret or parsed.ranks
+    others = sweeps or parsed.mode_diff or parsed.doctor or parsed.check or parsed.interpret or parsed.ranks
     if parsed.no_bench and parsed.compare and not others:
         raise UsageError("--compare says what is timed, and --no-bench that nothing is: leave one out")
 

@@ -68,14 +68,6 @@ def test_help_needs_no_cell(notebook: Notebook) -> None:
     [
         ("%%compile --save /no/such/folder/p.html", "there is no folder /no/such/folder"),
         (
-            "%%compile --no-bench --dtype float64",
-            "--no-bench times nothing, and a sweep is made of times: leave one of them out",
-        ),
-        (
-            "%%compile --no-bench --mode default,max-autotune",
-            "--no-bench times nothing, and a sweep is made of times: leave one of them out",
-        ),
-        (
             "%%compile --no-bench --compare eager",
             "--compare says what is timed, and --no-bench that nothing is",
         ),

@@ -21,10 +21,8 @@ from nbcompile.compiler.capture.python_reasons import (
 )
 from nbcompile.record.compilation import Compilation, Graph, LineFate, Node, Span
 
-NOT_CALLED = (
-    "under --ranks only the modules and functions that the cell calls are compiled, not its own lines"
-)
-_INSIDE = "of what is in it only calls of what is compiled are told under --ranks"
+NOT_CALLED = "on ranks only the modules and functions that the cell calls are compiled, not its own lines"
+_INSIDE = "of what is in it only calls of what is compiled are told on ranks"
 _COMPOUND = (ast.For, ast.AsyncFor, ast.While, ast.If, ast.With, ast.AsyncWith, ast.Try, ast.Match)
 _PLACELESS = ("input", "output", "constant")
 
