@@ -65,8 +65,7 @@ def doctor_parts(
         print(f"nbcompile: --doctor: {error}")
         return None
     if of is not None and len(parts) > 1:  # where it breaks between them, the cell has a line for it
-        told = why(of, facts(of, Links(of))).text  # of times that stand above, and are not the doctor's
-        report = dataclasses.replace(report, why=f"As the cell was timed above: {told}" if told else "")
+        report = dataclasses.replace(report, why=why(of, facts(of, Links(of))).text)
     place.show(bundle_of(report, cell))
     if options.into:
         shell.user_ns[f"{options.into}_doctor"] = report
