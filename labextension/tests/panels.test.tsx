@@ -64,6 +64,30 @@ test('timing: without charts the tables hold the numbers, and what ran eagerly h
   expect(told[2]).not.toContain('1.7 ms');
 });
 
+test('timing: a contestant of wrong results, or that raised, is marked in the bars and in the table', async () => {
+  const rows = [
+    { ...ROW, measurement: 0, contestant: 'eager' },
+    { ...ROW, measurement: 1, contestant: 'nbcompile', own: true, median: 0.001, ratio: 2 },
+    { ...ROW, measurement: 2, contestant: 'wrong', median: 0.0005, ratio: 4, reason: 'wrong: y is off by 0.1' },
+    { ...ROW, measurement: 3, contestant: 'broken', counts: false, median: null, ratio: null, reason: 'raised ValueError: no' },
+  ];
+  const names = ['eager', 'nbcompile', 'wrong', 'broken'];
+  const { element } = await show(timed(rows, names.map((contestant) => ({ ...MEASURED, contestant }))), 'timing');
+  await settled();
+  const table = [...element.querySelectorAll('.nbc-timings tbody tr')];
+  expect(table.map((row) => row.querySelector('th .nbc-tone-bad')?.textContent?.trim() ?? '')).toEqual(['', '', 'wrong: y is off by 0.1', '']);
+  expect(table[3]?.querySelector('td.nbc-tone-bad')?.textContent).toBe('raised ValueError: no');
+
+  const bars = [...element.querySelectorAll('.nbc-bar-row')];
+  const beside = bars.map((row) => row.querySelector('.nbc-bar-figure:last-child')?.textContent);
+  expect(beside).toEqual(['', '2.0×', '✗ wrong', '']);
+  expect(bars[2]?.querySelector('.nbc-bar-figure:last-child')?.className).toContain('nbc-tone-bad');
+  expect(bars[2]?.getAttribute('title')).toBe('wrong: y is off by 0.1; median 500 µs, p10 1.9 ms, p90 2.2 ms');
+  expect(bars[3]?.querySelector('.nbc-bar-track')?.textContent).toBe('raised ValueError: no');
+  expect(bars[3]?.getAttribute('title')).toBe('raised ValueError: no');
+  expect(bars.some((row) => row.textContent?.includes('did not run compiled'))).toBe(false);
+});
+
 test('timing: a call that is pointed at lights its line', async () => {
   const { element, state } = await show(payloadOf('small'), 'timing');
   await settled();

@@ -204,11 +204,12 @@ def _for_gpu(
     compiler = (triton_version(), *products.fingerprint)
     setting = Setting(options, recorder, chip, products)
     source = source_of(aten, pipeline.GPU, setting, compiler)
-    recorder.change_kernels(lambda kernel: gpu_module.predicted(kernel, aten.id, chip))
+    recorder.change_kernels(lambda kernel: gpu_module.predicted(kernel, source, chip))
     changed = edited.changes_of(source, changes)
     if changed:
         return _changed_for_gpu(source, changed, chip, device if runs else None, aten, options, recorder)
     if options.interpret:
+        gpu_module.note_grids(recorder, source)
         module = gpu_module.interpreted(source, _constants(aten, source, options, recorder))
         return bind.with_fallback(module, aten, recorder) if source.repeatable else module
     return _built_for_gpu(aten, source, setting, device if runs else None, compiler)
@@ -231,7 +232,7 @@ def _built_for_gpu(
             return triton_build.find_or_build(made, chip, options, recorder).refused(wait=True)
 
         narrower, under = _taken_apart(aten, pipeline.GPU, setting, compiler, refused, error)
-        recorder.change_kernels(lambda kernel: gpu_module.predicted(kernel, aten.id, chip))
+        recorder.change_kernels(lambda kernel: gpu_module.predicted(kernel, narrower, chip))
         return replace(_built_for_gpu(aten, narrower, under, device, compiler), from_cache=False)
 
     at_once = device is None or not source.repeatable

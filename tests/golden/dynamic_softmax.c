@@ -33,6 +33,7 @@ static inline float exp_f32(float x) {
 }
 
 // mul, _softmax
+// s77 is x.shape[0], s27 is x.shape[1]
 void k0_mul_softmax(const float *x, float *_softmax, long s77, long s27) {
   #pragma omp parallel for
   for (long i = 0; i < s77; i++) {

@@ -132,7 +132,9 @@ def test_the_line_has_the_option_in_place_of_what_it_said(line: str, option: str
 
 
 def test_the_button_has_the_line_escaped() -> None:
-    row = DoctorRow("fast", "same", "pays", speedup=2.0, low=1.9, high=2.1, option="--backend <b>'\"")
+    row = DoctorRow(
+        "fast", "same", "pays", speedup=2.0, low=1.9, high=2.1, option="--backend <b>'\"", verified=True
+    )
     report = DoctorReport("this cell", "nbcompile", rows=(row,))
     shown = bundle_of(report, Cell("%%compile --doctor\ny = x"))
     assert "%%compile --backend <b>" in shown["text/plain"]

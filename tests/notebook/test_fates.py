@@ -200,6 +200,33 @@ def test_a_line_is_not_told_the_error_of_the_next(
     assert second.reason == why and third.reason.startswith("raised ")
 
 
+@pytest.mark.parametrize(
+    ("raises", "error"),
+    [("z = x[torch.tensor([0, 99])] * 2", "IndexError"), ("y.retain_grad_()", "AttributeError")],
+)
+def test_a_line_that_raised_says_so_though_it_has_a_kernel(
+    notebook: Notebook, raises: str, error: str
+) -> None:
+    """It was marked as compiled, with its kernel's share, or as a break."""
+    notebook.fresh(SETUP)
+    assert notebook.run(f"%%compile --no-bench\ny = torch.sin(x)\n{raises}\nw = y + 1").error
+    record = notebook.records[-1]
+    links = Links(record)
+    rows = cell_lines(record, facts(record, links).calls, links)
+    assert [row.fate for row in rows[2:]] == ["eager", "unrun"]
+    assert rows[2].why == f"raised {error}" and rows[3].why == f"never reached: line 3 raised {error}"
+    assert rows[2].chips and not rows[2].share
+    assert f"raised {error}" in to_text(record) and f"raised {error}" in to_html(record)
+
+
+def test_in_a_function_of_the_cell_the_line_that_raised_says_so(notebook: Notebook) -> None:
+    notebook.fresh(SETUP)
+    assert notebook.run("%%compile --no-bench\ndef f(v):\n    a = v * 2\n    return a[99]\ny = f(x)").error
+    found = {line.line: (line.fate, line.reason) for line in notebook.records[-1].lines}
+    assert found[4] == found[5] == ("eager", "raised IndexError")
+    assert found[3][1].startswith("part of f")
+
+
 def test_what_only_dynamo_raises_is_not_said_to_be_raised(notebook: Notebook) -> None:
     step = "loss = (x @ v).sum()\nloss.backward()\nwith torch.no_grad():\n    {}\n    v.grad.zero_()"
     notebook.fresh(SETUP)
@@ -232,3 +259,27 @@ def test_what_parts_two_graphs_is_said(notebook: Notebook) -> None:
     record = notebook.records[-1]
     assert not record.breaks
     assert "line 3 parts the graphs before and after it: a branch that Python takes" in record.notes
+
+
+@pytest.mark.parametrize(
+    ("between", "told"),
+    [
+        ("del t", "line 3 parts the graphs before and after it: deletes a name; above or below"),
+        (
+            "_ = 5\ndel t",
+            "lines 3, 4 part the graphs before and after them: names a value, deletes a name; above",
+        ),
+        (
+            "for i in range(40):\n    t += i",
+            "line 3 parts the graphs before and after it: a loop, run step by step",
+        ),
+        ("", ""),
+        ("print(1)\ndel t", ""),  # what print() parts, is parted
+    ],
+)
+def test_two_graphs_without_a_break_say_why_they_are_two(notebook: Notebook, between: str, told: str) -> None:
+    """It was "2 graphs, 0 breaks", and nothing else."""
+    notebook.fresh(f"{SETUP}\nt = 1")
+    notebook.run(f"%%compile --no-bench\ny = x + 1\n{between}\nz = y * 2")
+    notes = [note for note in notebook.records[-1].notes if "the graphs before" in note]
+    assert [note[: len(told)] for note in notes] == ([told] if told else [])

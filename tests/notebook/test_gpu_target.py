@@ -10,6 +10,7 @@ import torch
 from nbcompile import view
 from nbcompile.options import Options
 from nbcompile.record.compilation import Compilation
+from nbcompile.record.roofline import main_ceilings, points
 from tests.nightly import few
 from tests.notebook.conftest import Notebook
 
@@ -124,6 +125,19 @@ def test_the_interpreter_is_checked_against_eager_and_not_timed(notebook: Notebo
         "kernels for NVIDIA H100 SXM (cuda:90), run by Triton's interpreter, agree with eager\n"
     )
     assert "Timings" not in text and "Accuracy: relative error" in view.to_html(record)
+
+
+def test_a_kernel_of_two_launches_is_predicted_alike_wherever_it_runs(notebook: Notebook) -> None:
+    """4 µs where it was built, 2 µs in the interpreter; and the record's own time had one launch in both."""
+    found = []
+    for line in ("--no-bench --target cuda:90", "--no-bench --interpret --target cuda:90"):
+        record, _ = run(notebook, line, "y = torch.softmax(x, -1) * 2; z = y.sum()")
+        (kernel,) = record.kernels
+        grids = [(launched.function, launched.grid, launched.warps) for launched in kernel.launches]
+        (told,) = points(record, main_ceilings(record))
+        assert told.predicted == pytest.approx(kernel.predicted_seconds)
+        found.append((grids, kernel.predicted_seconds))
+    assert found[0] == found[1] and len(found[0][0]) == 2 and found[0][1] > 4e-6
 
 
 def test_a_failing_interpreter_does_not_pass_for_agreement(

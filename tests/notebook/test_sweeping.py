@@ -59,6 +59,8 @@ def test_extents_by_their_place_or_number(notebook: Notebook) -> None:
     body = "y = torch.relu(x @ w)"
     outcome = notebook.run(f"{LINE} --size 'x[0]=2' --size 6=5 --sweep-into S\n{body}")
     assert [row["status"] for row in outcome.namespace["S"].rows()] == ["ok", "ok"]
+    (note,) = notebook.records[-1].notes
+    assert note.startswith("the cell itself is not timed, as was asked; the sweep")
     graph = outcome.namespace["S"].records[1].graphs[0]
     assert {node.shape for node in graph.nodes if node.kind == "input"} == {(2, 5), (5, 3)}
     outcome = notebook.run(f"{LINE} --size Q=2\n{body}")

@@ -25,7 +25,9 @@ def test_the_best_is_the_title_and_each_kind_has_its_table() -> None:
         left=(NotTried("tvm", "no time"),), why="66% is library calls", seconds=30.0, budget=60.0,
     )  # fmt: skip
     text = str(report)
-    assert text.startswith("f, now nbcompile (2 ms a call): inductor makes it 2.0× as fast")
+    assert text.startswith(
+        "f, now nbcompile (2 ms a call): inductor makes it 2.0× as fast (measured again at"
+    )
     for part in (
         "--backend inductor",
         "1.9 to 2.1",
@@ -40,6 +42,31 @@ def test_the_best_is_the_title_and_each_kind_has_its_table() -> None:
         assert part in text  # fmt: skip
     assert report.best is report.rows[0] and report.less_precise == (report.rows[1],)
     assert "2.00×" in repr(report)
+
+
+def test_what_was_measured_once_is_not_recommended() -> None:
+    """It said "eager makes it 1.8× as fast" of one short measurement, above its row's own "measured once"."""
+    once = row("eager", "pays", speedup=1.8, low=1.7, high=1.9, seconds=1e-3, present_seconds=1.8e-3)
+    report = DoctorReport("f", "nbcompile", 2e-3, rows=(once,))
+    told = " ".join(str(report).split())
+    assert report.best is None and "makes it" not in told
+    assert told.startswith(
+        "f, now nbcompile (2 ms a call): nothing to recommend, as nothing that pays was measured again; "
+        "eager, measured once, was 1.8× as fast What pays"
+    )
+    again = row("xla", "pays", speedup=1.2, low=1.1, high=1.3, verified=True)
+    report = DoctorReport("f", "nbcompile", 2e-3, rows=(once, again))
+    assert report.best is again and "xla makes it 1.2× as fast (measured again" in str(report)
+
+
+def test_a_time_that_is_of_another_measurement_has_its_own_beside_it() -> None:
+    once = row("eager", "pays", speedup=1.8, low=1.7, high=1.9, seconds=1e-3, present_seconds=1.8e-3)
+    again = row(
+        "xla", "pays", speedup=2.0, low=1.9, high=2.1, seconds=1e-3, present_seconds=2e-3, verified=True
+    )
+    told = str(DoctorReport("f", "nbcompile", 2e-3, rows=(again, once))).splitlines()
+    assert "1 ms (now 1.8 ms)" in next(line for line in told if line.strip().startswith("eager"))
+    assert "now" not in next(line for line in told if line.strip().startswith("xla "))
 
 
 def test_nothing_pays_is_an_answer() -> None:

@@ -59,6 +59,7 @@ class Examination:
     rows: dict[Combination, DoctorRow] = field(default_factory=dict)
     left: list[NotTried] = field(default_factory=list)
     begun: float = field(default_factory=lambda: time.monotonic())  # asked anew, for tests have another clock
+    record: Compilation | None = None  # of the present state, as it was measured last and longest
     _shortest: float = math.inf  # seconds that a trial took
 
     @property
@@ -82,6 +83,7 @@ class Examination:
                 ) from error
             raise MeasureError(f"the program does not run in a process of its own: {error}") from error
         assert found.record is not None, "it was asked for"
+        self.record = found.record
         return found.record
 
     def alone(self, switches: Sequence[Switch]) -> None:
@@ -126,7 +128,8 @@ class Examination:
             return
         self.progress(f"measuring {', '.join(on.name for on in chosen[:2])} again, beside the present state")
         try:
-            found = self._run(chosen, seconds, race=False, timeout=max(_LEAST_TIME, self.budget - self.spent))
+            timeout = max(_LEAST_TIME, self.budget - self.spent)
+            found = self._run(chosen, seconds, race=False, describe=True, timeout=timeout)
         except ProcessEndedError as error:
             if error.timed_out:  # it was the clock of the examination, and says nothing of them
                 self.left.append(ended)
@@ -136,6 +139,7 @@ class Examination:
                 self.rows[on] = _failed(on, "crashed", told)
             return
         self.rows.update(zip(chosen, found.rows, strict=True))
+        self.record = found.record or self.record
 
     def _affordable(self, chosen: Sequence[Combination]) -> tuple[list[Combination], float]:
         """The first of these that can all be compiled and measured once more in the time that is left, and
@@ -145,8 +149,9 @@ class Examination:
         fixed = max(0.0, self._shortest - 2 * SAMPLES) if math.isfinite(self._shortest) else 0.0
         for count in range(len(chosen), 0, -1):
             compiles = sum((self.rows[on].compile or 0.0) for on in chosen[1:count])
-            # Half as much again: numbers are checked, and memory is measured, for each.
-            seconds = (left - fixed - compiles) / (1.5 * (count + 1))
+            # Half as much again: numbers are checked, and memory is measured, for each. One more for the
+            # present state, and one for its record.
+            seconds = (left - fixed - compiles) / (1.5 * (count + 2))
             if seconds >= _FEWEST:
                 return list(chosen[:count]), min(VERIFIED, seconds)
         return [], 0.0

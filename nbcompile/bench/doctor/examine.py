@@ -14,9 +14,12 @@ from nbcompile.bench.doctor.examination import Examination
 from nbcompile.bench.doctor.patient import Patient, Surroundings
 from nbcompile.bench.doctor.switches import BUDGET, Switch
 from nbcompile.bench.doctor.ward import Ward
+from nbcompile.errors import MeasureError
 from nbcompile.record.advice.doctor import DoctorReport, DoctorRow, NotTried, RowStatus
+from nbcompile.record.compilation import Compilation
 from nbcompile.record.provenance import Links
 from nbcompile.settings import CompileSettings, keywords_of
+from nbcompile.units import count_text
 from nbcompile.view.facts.facts import facts
 from nbcompile.view.facts.why import why
 
@@ -42,7 +45,10 @@ def doctor(
     with the present state, which the settings say (``backend``, ``mode``, ...: as for
     :func:`nbcompile.compile`), in a process of its own, on a copy, and is checked against float64. What does
     not pay, fails, crashes or hangs is listed as that. Only what is measured faster, with a 99 % interval
-    above 1, is recommended.
+    above 1, and measured again at the end, is recommended.
+
+    One argument that is a tuple holds the arguments, as in :func:`nbcompile.compare`: ``doctor(f, (x, y))``
+    is of ``f(x, y)``, and ``doctor(f, ((x, y),))`` of ``f((x, y))``.
 
     ``budget``: seconds for all of it; what there is no time for is listed too. ``train`` adds the backward
     pass, ``optimizer`` its step after that. ``edits``: other sources to try, made by
@@ -53,6 +59,9 @@ def doctor(
     Raises MeasureError where the program cannot be sent to another process or does not run there.
     """
     target = plain(fn)
+    if len(args) == 1 and isinstance(args[0], tuple):
+        (args,) = args
+    _check_arguments(target, args)
     patient = Patient(target, args, {}, train or optimizer is not None, optimizer, _names(target))
     asked = CompileSettings(**settings)
     return examined(patient, asked, budget, progress or (lambda text: None), edits, without=without)
@@ -72,7 +81,7 @@ def examined(
     present.check()
     data = patient.packed()
     name = name or str(getattr(patient.fn, "__qualname__", type(patient.fn).__qualname__))
-    interrupted, reason = False, ""
+    interrupted = False
     wanted: tuple[Switch, ...] = ()
     with Ward() as ward:
         exam = Examination(data, present, here, ward, budget, progress)
@@ -80,7 +89,6 @@ def examined(
             known = compilers(present, "cpu", patient.train).switches
             eager = next((switch for switch in known if switch.backend == "eager"), None)
             record = exam.describe(eager)
-            reason = why(record, facts(record, Links(record))).text
             found = suggestions(patient, present, here, record, mended=bool(edits))
             wanted = (*edits, *(switch for switch in found.switches if not _is_without(switch, without)))
             exam.left += found.left
@@ -94,14 +102,31 @@ def examined(
     return DoctorReport(
         function=name,
         present=_described(present),
-        present_seconds=_present_seconds(exam.rows.values()),
+        present_seconds=_seconds_of(exam.record),
         rows=_ranked(exam.rows.values()),
         left=_left(exam, wanted, interrupted),
-        why=reason,
+        why=why(exam.record, facts(exam.record, Links(exam.record))).text if exam.record else "",
         seconds=seconds,
         budget=budget,
         interrupted=interrupted,
     )
+
+
+def _check_arguments(fn: Callable[..., Any], args: tuple[Any, ...]) -> None:
+    """What cannot be called so is told at once, not after a process was started for it."""
+    try:
+        signature = inspect.signature(fn.forward if isinstance(fn, torch.nn.Module) else fn)
+    except (TypeError, ValueError):  # a builtin
+        return
+    try:
+        signature.bind(*args)
+    except TypeError as error:
+        name = getattr(fn, "__qualname__", type(fn).__qualname__)
+        given = count_text(len(args), "argument")
+        raise MeasureError(
+            f"{name} does not take the {given} that the doctor was given: {error}.",
+            advice="doctor(f, x, y) and doctor(f, (x, y)) both examine f(x, y).",
+        ) from error
 
 
 def _names(fn: Callable[..., Any]) -> tuple[str, ...]:
@@ -127,13 +152,18 @@ def _described(present: CompileSettings) -> str:
 
 
 def _ranked(rows: Iterable[DoctorRow]) -> tuple[DoctorRow, ...]:
-    return tuple(sorted(rows, key=lambda row: (_ORDER.index(row.status), -(row.speedup or 0.0))))
+    """What was measured once comes after what was measured again, however fast it was."""
+
+    def place(row: DoctorRow) -> tuple[int, bool, float]:
+        once = row.status == "pays" and not row.verified
+        return _ORDER.index(row.status), once, -(row.speedup or 0.0)
+
+    return tuple(sorted(rows, key=place))
 
 
-def _present_seconds(rows: Iterable[DoctorRow]) -> float | None:
-    """As it was measured last, and longest."""
-    known = [row for row in rows if row.present_seconds is not None]
-    return next((row.present_seconds for row in sorted(known, key=lambda row: not row.verified)), None)
+def _seconds_of(record: Compilation | None) -> float | None:
+    """A call of the present state: the last measurement of its record, which has eager's before it."""
+    return record.measurements[-1].median if record is not None and record.measurements else None
 
 
 def _left(exam: Examination, wanted: Sequence[Switch], interrupted: bool) -> tuple[NotTried, ...]:

@@ -134,6 +134,7 @@ class _Candidate:
 class _Trial:
     def __init__(self, task: TrialTask) -> None:
         self.task = task
+        self._now: tuple[float, ...] = ()  # the present state's samples, as they were taken last
 
     def run(self) -> TrialResult:
         present = self._compiled(Combination())
@@ -219,6 +220,7 @@ class _Trial:
                 )  # fmt: skip
             finally:
                 put_back()
+        self._now = found["0"]
         return [found[str(n)] for n in range(len(everyone))]
 
     def _checked(self, candidate: _Candidate) -> DoctorRow:
@@ -269,12 +271,15 @@ class _Trial:
         return max(0, most - before) if most is not None and before is not None else None
 
     def _record(self, present: _Candidate) -> Compilation:
-        """Of the present state, with its times, those of its kernels, and eager's."""
+        """Of the present state, with its times, those of its kernels, and eager's. Its times are those that
+        the rows are held against: what is said of them agrees with the rows."""
         asked = self.task.present
         what = "forward+backward" if present.eager.went_back else "forward"
         compiled = present.compiled[0] if present.compiled else None
         with present.within():
-            calls = {"eager": _Under(present.eager, present.threads, present.products), "own": present.call()}
+            calls = {"eager": _Under(present.eager, present.threads, present.products)}
+            if not self._now:  # nothing else ran
+                calls["own"] = present.call()
             reset = present.snapshot.restore if present.changes else None
             lasting = 0.0 if present.moves_on else SAMPLE_SECONDS
             samples = interleaved(calls, budget=self.task.seconds, sample_seconds=lasting, reset=reset)
@@ -284,11 +289,13 @@ class _Trial:
                 else {}
             )
         record = compiled.compilation if compiled is not None else Compilation(id="doctor", backend="eager")
+        now = self._now or samples["own"]
         own = Measurement(
-            what, asked.backend_name, asked.mode or "default", steady=samples["own"],
+            what, asked.backend_name, asked.mode or "default", steady=now,
             reason=present.eager_reason, ran_compiled=compiled is not None and not present.eager_reason,
         )  # fmt: skip
-        eager = Measurement(what, "eager", steady=samples["eager"], ran_compiled=False)
+        steady = samples["eager"] if compiled is not None else now
+        eager = Measurement(what, "eager", steady=steady, ran_compiled=False)
         measurements = (eager, own) if compiled is not None else (eager,)
         return replace(with_call_times(record, kernels), measurements=measurements)
 

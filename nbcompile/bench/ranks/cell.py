@@ -24,6 +24,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from nbcompile.api import Compiled
 from nbcompile.bench.ranks.buckets import MISSING, buckets_of, reducer_bytes, watched
 from nbcompile.bench.ranks.parallel import CellCall, compile_names, hooks_told
+from nbcompile.bench.ranks.rank_lines import with_lines
 from nbcompile.bench.ranks.steps import Measured, measure
 from nbcompile.bench.ranks.task import Failure, RankTask, Reply
 from nbcompile.bench.ranks.transfer import Sent, unpack_names
@@ -150,7 +151,7 @@ def _run(
     # What the session sent under a name that is now a compiled function is no change of the cell's.
     sent.names.update({call.name: names[call.name] for call in calls})
     spread = task.parallel == "fsdp2"
-    compilation = hooks_told(compilation) if spread else compilation
+    compilation = with_lines(hooks_told(compilation) if spread else compilation, tree, calls)
     values = b""
     if rank == 0 or spread:
         values, left = sent.pack(scope, _names_back(scope, task, spread), shown)

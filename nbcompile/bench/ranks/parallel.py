@@ -26,6 +26,8 @@ _OF_HOOKS = (
     "These are FSDP2's hooks, which gather and reduce around each sharded module and may not be compiled: "
     "each is a graph of its own, and nothing is fused across them. There is nothing to mend in the cell."
 )
+_DISABLE = "disable is left to Python"
+"""How the reason of a break at torch._dynamo.disable begins."""
 Make = Callable[[Callable[..., Any]], Compiled]
 
 
@@ -40,6 +42,7 @@ class CellCall:
         self.name = name
         self.cell = cell  # file name of the cell
         self.lines: dict[str, int] = {}  # graph → line of the cell whose call had it compiled
+        self.called: set[int] = set()  # lines of the cell that call it
         self.inner = inner
         self.target: Callable[..., Any] = self  # what the cell calls: the module, or this
         self.compiled = make(inner)
@@ -63,7 +66,8 @@ class CellCall:
             return (self.outer or compiled)(*args, **kwargs)
         finally:
             self._inside = False
-            if (line := self._line()) and self.compiled.recorder.graph_count > first:
+            if line := self._line():
+                self.called.add(line)
                 made = range(first, self.compiled.recorder.graph_count)
                 self.lines.update(dict.fromkeys((f"g{number}" for number in made), line))
 
@@ -94,6 +98,10 @@ def compile_names(
     for name, module in modules.items():
         trainable = any(p.requires_grad for p in module.parameters())
         if parallel == "fsdp2" and trainable:
+            if any(p.grad is not None for p in module.parameters()):
+                notes.append(
+                    f"{name} had gradients, to which FSDP2 does not add: those of this cell replace them"
+                )
             units += _shard(name, module, mesh, names, len(units))
             _expose(module, called_alone=True)
         call = CellCall(name, _past_itself(module), make, task.cell.filename)
@@ -162,7 +170,7 @@ def _forward(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
 def hooks_told(compilation: Compilation) -> Compilation:
     """A record of what ran under FSDP2: the break at its hooks is said to be that, nobody's to mend."""
     breaks = tuple(
-        dataclasses.replace(item, hint=_OF_HOOKS) if "the function `disable`" in item.reason else item
+        dataclasses.replace(item, hint=_OF_HOOKS) if item.reason.startswith(_DISABLE) else item
         for item in compilation.breaks
     )
     return dataclasses.replace(compilation, breaks=breaks)

@@ -125,9 +125,10 @@ class Ranks:
         if cell.filename not in linecache.cache:
             lines = source.splitlines(keepends=True)
             linecache.cache[cell.filename] = (len(source), None, lines, cell.filename)
-        from nbcompile.bench.ranks.transfer import pack_names, take_back
+        from nbcompile.bench.ranks.transfer import cut_off, pack_names, take_back
 
-        packed = pack_names({name: value for name, value in read.items() if name not in _RESERVED})
+        sent = {name: value for name, value in read.items() if name not in _RESERVED}
+        packed, apart_from = pack_names(sent), cut_off(sent)
         engines = self._ready(read, tell)
         task = self._task(
             settings=CompileSettings(**settings), source=source, cell=cell, names=packed, parallel=parallel,
@@ -141,7 +142,8 @@ class Ranks:
             self.stop()
             raise
         self._raise_failure(replies)
-        return self._result(engines, task, replies, take_back(replies[0].values, read))
+        result = self._result(engines, task, replies, take_back(replies[0].values, read))
+        return dataclasses.replace(result, notes=(*result.notes, *apart_from))
 
     def _result(
         self,

@@ -37,10 +37,11 @@ def pack_names(names: Mapping[str, Any]) -> bytes:
     """The values of these names, in one piece: what they share they share on the ranks too. RanksError,
     naming the first that cannot be sent."""
     plain = {name: _uncompiled(value) for name, value in names.items()}
+    gradients = {name: found for name, value in plain.items() if (found := _gradients(value))}
     modules = {name: value.__name__ for name, value in plain.items() if isinstance(value, types.ModuleType)}
     values = {name: value for name, value in plain.items() if name not in modules}
     try:
-        return _saved((modules, values, _random()))
+        return _saved((modules, values, gradients, _random()))
     except Exception as error:
         for name, value in values.items():
             try:
@@ -62,8 +63,11 @@ def unpack_names(data: bytes, device: torch.device) -> dict[str, Any]:
     def place(storage: Any, location: str) -> Any:
         return storage.cuda(device.index) if location.startswith("cuda") else storage
 
-    modules, values, random = torch.load(io.BytesIO(data), map_location=place, weights_only=False)
+    modules, values, gradients, random = torch.load(io.BytesIO(data), map_location=place, weights_only=False)
     _set_random(random)
+    for name, found in gradients.items():
+        for path, tensor in _leaves(values[name]).items():
+            tensor.grad = found.get(path)
     return {**{name: importlib.import_module(module) for name, module in modules.items()}, **values}
 
 
@@ -83,6 +87,27 @@ def _saved(value: Any) -> bytes:
     buffer = io.BytesIO()
     torch.save(value, buffer, pickle_module=_pickle_module())
     return buffer.getvalue()
+
+
+def _leaves(value: Any) -> dict[str, torch.Tensor]:
+    """The tensors of a value that gather a gradient: a module's parameters by their names, or itself."""
+    if isinstance(value, torch.nn.Module):
+        return dict(value.named_parameters())
+    return {"": value} if isinstance(value, torch.Tensor) and value.is_leaf and value.requires_grad else {}
+
+
+def _gradients(value: Any) -> dict[str, torch.Tensor]:
+    """What they have gathered. Pickle leaves it out, and what runs on the ranks is added to it."""
+    return {path: leaf.grad for path, leaf in _leaves(value).items() if leaf.grad is not None}
+
+
+def cut_off(names: Mapping[str, Any]) -> list[str]:
+    """A sentence for each tensor that goes to the ranks without what it was computed from."""
+    return [
+        f"{name} went to the ranks as its value alone: gradients do not go back to what it was computed from"
+        for name, value in names.items()
+        if isinstance(value, torch.Tensor) and value.grad_fn is not None
+    ]
 
 
 def _uncompiled(value: Any) -> Any:
@@ -113,7 +138,12 @@ class Sent:
         changed = [n for n, version in self.versions.items() if self.names[n]._version != version]
         notes += [f"{n} was changed in place on each rank's part of it: not brought back"
                   for n in changed if n in self.apart]  # fmt: skip
+        notes += [f"{n} has a gradient for each rank's part of it: none is brought back"
+                  for n in self.apart if _gradients(self.names[n])]  # fmt: skip
+        notes += [f"{n} holds tensors that gathered gradients: these stay on the ranks"
+                  for n, value in self.names.items() if _holds_gradients(value)]  # fmt: skip
         state = {
+            "gradients": {n: whole(v.grad) if v.grad is not None else None for n, v in self._gathering()},
             "modules": {n: _module_state(v) for n, v in self._of(torch.nn.Module)},
             "optimizers": {n: _optimizer_state(v) for n, v in self._of(torch.optim.Optimizer)},
             "tensors": {n: whole(self.names[n]) for n in changed if n not in self.apart},
@@ -142,6 +172,14 @@ class Sent:
 
     def _of(self, kind: type) -> list[tuple[str, Any]]:
         return [(name, value) for name, value in self.names.items() if isinstance(value, kind)]
+
+    def _gathering(self) -> list[tuple[str, torch.Tensor]]:
+        """The tensors that are no module's and gather a gradient."""
+        return [
+            (name, value)
+            for name, value in self._of(torch.Tensor)
+            if _leaves(value) and name not in self.apart
+        ]
 
     def _references(self) -> dict[int, Reference]:
         found: dict[int, Reference] = {}
@@ -176,6 +214,8 @@ def take_back(data: bytes, session: Mapping[str, Any]) -> tuple[dict[str, Any], 
     with torch.no_grad():
         for name, value in state["tensors"].items():
             session[name].copy_(value)
+    for name, gradient in state["gradients"].items():
+        _set_gradient(session[name], gradient)
     for name, value in contents.items():
         mine = session[name]
         if isinstance(mine, list):
@@ -206,9 +246,25 @@ def _load_module(module: torch.nn.Module, saved: Mapping[str, Any]) -> None:
             if not torch.equal(mine[name], value):
                 mine[name].copy_(value)
         for name, gradient in saved["gradients"].items():
-            mine[name].grad = None if gradient is None else gradient.to(mine[name].device)
+            _set_gradient(mine[name], gradient)
     for name, part in module.named_modules():
         part.training = saved["training"].get(name, part.training)
+
+
+def _set_gradient(leaf: torch.Tensor, gradient: torch.Tensor | None) -> None:
+    """Where the session's tensor has a history, it came to the ranks without it and gathers none."""
+    if not leaf.is_leaf:
+        return
+    if gradient is not None and leaf.grad is not None and torch.equal(leaf.grad, gradient.to(leaf.device)):
+        return  # whoever holds it, holds it still
+    leaf.grad = None if gradient is None else gradient.to(leaf.device)
+
+
+def _holds_gradients(value: Any) -> bool:
+    if type(value) not in _CONTAINERS:
+        return False
+    items = value.values() if isinstance(value, dict) else value
+    return any(_gradients(each) for each in items if isinstance(each, torch.Tensor))
 
 
 def _optimizer_state(optimizer: torch.optim.Optimizer) -> dict[str, Any]:

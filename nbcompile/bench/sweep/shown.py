@@ -122,7 +122,7 @@ def _figure(name: str, value: Any, fastest: bool) -> Styled:
 def _words(name: str, value: Any) -> str:
     if value is None or (value == 0 and name in ("kernels", "graphs")):
         return "–"
-    if name in ("steady", "cold", "warm", "first"):
+    if name in ("steady", "eager_steady", "cold", "warm", "first"):
         return seconds_text(value)
     if name == "speedup":
         return ratio_text(value)

@@ -11,7 +11,8 @@ from nbcompile.compiler.codegen.printed import PrintedKernel
 from nbcompile.compiler.codegen.wrapper import library_targets, print_wrapper
 from nbcompile.compiler.linear_cross_entropy.operator import overwrites
 from nbcompile.compiler.loop_ir.fused import FusedProgram, Group
-from nbcompile.compiler.loop_ir.nodes import LibraryCall
+from nbcompile.compiler.loop_ir.index import Atom, Size
+from nbcompile.compiler.loop_ir.nodes import Buffer, LibraryCall, LoopProgram
 from nbcompile.compiler.loop_ir.versions import verify_kernel
 from nbcompile.compiler.stages import EntryPoint, KernelSource, KernelText
 
@@ -65,10 +66,26 @@ def is_repeatable(program: FusedProgram) -> bool:
 
 
 def comment_of(group: Group, program: FusedProgram) -> list[str]:
-    """What stands above a kernel: the lines of the cell that it comes from, and its operators."""
+    """What stands above a kernel: the lines of the cell that it comes from, and its operators; then of which
+    inputs its symbolic sizes are extents."""
     spans = program.program.spans
     lines = sorted({line for loop in group.loops for line in spans.get(loop.id, ())})
     where = ""
     if lines:
         where = f"cell line{'s' if len(lines) > 1 else ''} {', '.join(map(str, lines))}: "
-    return [f"{where}{', '.join(dict.fromkeys(loop.op for loop in group.loops))}"]
+    operators = f"{where}{', '.join(dict.fromkeys(loop.op for loop in group.loops))}"
+    sizes = sizes_in_words(group, program.program)
+    return [operators, sizes] if sizes else [operators]
+
+
+def sizes_in_words(group: Group, program: LoopProgram) -> str:
+    """``s77 is x.shape[0]`` of each symbol that a group goes over, as the first input that has it calls it;
+    empty where there is none."""
+    places: dict[Atom, str] = {}
+    for buffer in program.inputs:
+        for place, extent in enumerate(buffer.shape if isinstance(buffer, Buffer) else ()):
+            if isinstance(buffer, Buffer) and isinstance(extent.atom, Size):
+                places.setdefault(extent.atom, f"{buffer.name}.shape[{place}]")
+    extents = [axis.extent for loop in group.loops for axis in loop.axes]
+    used = {atom for extent in extents for atom in extent.atoms()}
+    return ", ".join(f"{size} is {place}" for size, place in places.items() if size in used)

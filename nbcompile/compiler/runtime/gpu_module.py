@@ -143,6 +143,19 @@ def note_launches(
     recorder.change_kernels(change)
 
 
+def note_grids(recorder: Recorder, source: KernelSource) -> None:
+    """Add to the record how each kernel is launched that is not built: what its code takes is not known."""
+    by_kernel: dict[str, list[Launched]] = {}
+    for launch in source.launches:
+        config = launch.configs[0]
+        grid = grid_of(launch, config, hints_of(launch))
+        told = Launched(launch.function, grid, dict(config.constants), config.warps, config.stages)
+        by_kernel.setdefault(launch.kernel, []).append(told)
+    recorder.change_kernels(
+        lambda kernel: replace(kernel, launches=tuple(by_kernel.get(kernel.id, kernel.launches)))
+    )
+
+
 def allocator(device: torch.device) -> Callable[..., torch.Tensor]:
     """``empty(shape, strides, dtype)`` on a device, as directly as torch lets one."""
     fast = getattr(torch._C._dynamo.guards, "_empty_strided_cuda", None)
@@ -210,9 +223,11 @@ def _with_scalars_there(
     return moving
 
 
-def predicted(kernel: Kernel, graph: str, chip: Target) -> Kernel:
-    """The record of a kernel of ``graph`` with the time that the chip's published rates allow."""
-    if not kernel.graph.startswith(f"{graph}."):
+def predicted(kernel: Kernel, source: KernelSource, chip: Target) -> Kernel:
+    """The record of a kernel of ``source`` with the time that the chip's published rates allow."""
+    if not kernel.graph.startswith(f"{source.graph}."):
         return kernel
-    seconds = roofline.predicted_seconds(kernel.bytes_read + kernel.bytes_written, kernel.flops, chip)
+    launches = sum(1 for launch in source.launches if launch.kernel == kernel.id)
+    moved, matrix = kernel.bytes_read + kernel.bytes_written, roofline.uses_matrix_units(kernel)
+    seconds = roofline.predicted_seconds(moved, kernel.flops, chip, launches=max(1, launches), matrix=matrix)
     return replace(kernel, target=chip.name, predicted_seconds=seconds)

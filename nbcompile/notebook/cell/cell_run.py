@@ -39,6 +39,7 @@ from nbcompile.notebook.cell.fullgraph import (
     first_line,
     how_to_join,
     is_the_programs,
+    parted_by,
     place_of,
     refusal,
     what_it_did,
@@ -137,6 +138,7 @@ class CellRun:
     failed: dict[int, CellPart] = field(default_factory=dict)
     reached: set[int] = field(default_factory=set)  # questions that were asked
     raised: tuple[int, str] | None = None  # the line where the cell ended, and by what
+    raised_in: int = 0  # the line of the cell where that came from: of a function of it, one within
     python_seconds: float | None = None  # of the run, what went by outside of compiled parts and compilers
     begun: float | None = None  # when Python was given the cell
     _asked: float = 0.0  # seconds that compiling and compiled parts took
@@ -404,8 +406,12 @@ class CellRun:
                 if any(members[-1].line <= left.line for members in self._compiled_in(left.block)):
                     raise self._parting(left)
 
-    def _compiled_in(self, block: int) -> list[tuple[CellStatement, ...]]:
-        return [part.members for part in self.parts.values() if part.members[0].block == block]
+    def _compiled_in(self, block: int, *, with_graphs: bool = False) -> list[tuple[CellStatement, ...]]:
+        return [
+            part.members
+            for part in self.parts.values()
+            if part.members[0].block == block and (part.call.graphs_run or not with_graphs)
+        ]
 
     def _parting(self, left: PythonStatement) -> CellError:
         found = GraphBreak(left.reason, how_to_join(left.reason), "cell", spans=(Span(left.line),))
@@ -425,19 +431,26 @@ class CellRun:
     def _parted(self) -> None:
         """Record what Python ran between two compiled parts of one block: as a break, or in a note where
         there was nothing in it to compile."""
-        found = dict.fromkeys(self.prepared.python)
-        for left in found:
-            parts = self._compiled_in(left.block)
+        quiet: dict[tuple[int, int], list[PythonStatement]] = {}
+        broken = set()
+        for left in dict.fromkeys(self.prepared.python):
+            parts = self._compiled_in(left.block, with_graphs=left.quiet)
             after = [members[0].line for members in parts if members[0].line > left.line]
             before = [members[-1].line for members in parts if members[-1].line <= left.line]
             if not (before and after):
                 continue
-            if not left.quiet:
+            gap = max(before), min(after)
+            if left.quiet:
+                quiet.setdefault(gap, []).append(left)
+            else:
+                broken.add(gap)
                 self.breaks.append(
                     GraphBreak(left.reason, how_to_join(left.reason), "cell", spans=(Span(left.line),))
                 )
-            elif left.reason == TAKEN_BY_PYTHON:
-                self._note(f"line {left.line} parts the graphs before and after it: {left.reason}")
+        for gap, lines in quiet.items():
+            taken = [left for left in lines if left.reason == TAKEN_BY_PYTHON]
+            if told := parted_by(taken if gap in broken else lines):
+                self._note(told)
 
     def _note(self, text: str) -> None:
         if text not in self.notes:
@@ -453,9 +466,10 @@ class CellRun:
             self.python_seconds = max(0.0, time.perf_counter() - self.begun - self._asked)
         doubts = self._doubts if error is None else self._doubts[:-1]
         trace = error.__traceback__ if error is not None else None
-        while trace is not None and not self.raised:
+        while trace is not None:
             if trace.tb_frame.f_code.co_filename == self.filename:
-                self.raised = (trace.tb_lineno, what_it_did(error, trace.tb_lineno))
+                self.raised = self.raised or (trace.tb_lineno, what_it_did(error, trace.tb_lineno))
+                self.raised_in = trace.tb_lineno
             trace = trace.tb_next
         for line, reason in doubts:
             self.notes.append(f"line {line} ran eagerly: {reason}")

@@ -159,10 +159,17 @@ class CellCompiler:
         reasons = [line.reason for line in lines] if not self.options.disable else []
         said = jax_notes(reasons, jitted)
         asked = ("--disable was given: nothing is compiled, nor timed",) if self.options.disable else ()
+        if self.options.sweeps and not (
+            self.options.bench or asked or self.options.doctor or self.options.check
+        ):
+            asked = (SWEPT_ALONE,)
         notes = (*asked, *said, *compilation.notes, *run.notes)
         if jitted is not None:
             lines = jitted.fates(lines)
         return dataclasses.replace(compilation, breaks=tuple(breaks), lines=lines, notes=notes)
+
+
+SWEPT_ALONE = "the cell itself is not timed, as was asked; the sweep below it is, being made of times"
 
 
 def _parsed(value: Any) -> Any:

@@ -70,6 +70,9 @@ def _ended(run: CellRun, line: int, what: str, found: Mapping[int, LineFate]) ->
             yield dataclasses.replace(fate, reason=told)
         elif number > line and number in top and fate.fate != "compiled":
             yield dataclasses.replace(fate, fate="unrun", reason=f"never reached: line {line} {what}")
+    within = next((each for each in found.values() if each.line <= run.raised_in <= each.end_line), None)
+    if within is not None and within.line not in (raised, *top) and what.startswith("raised "):
+        yield dataclasses.replace(within, fate="eager", reason=what)  # of a function of the cell
 
 
 def _asked(run: CellRun, eager: Mapping[str, str]) -> Iterator[LineFate]:

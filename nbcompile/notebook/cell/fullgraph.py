@@ -9,6 +9,7 @@ from pathlib import Path
 
 from torch._dynamo.exc import FailOnRecompileLimitHit
 
+from nbcompile.compiler.capture.cell_to_function import PythonStatement
 from nbcompile.compiler.capture.graph_breaks import depends_on_values, explain
 from nbcompile.compiler.capture.graph_record import spans_of_frames
 from nbcompile.compiler.capture.python_reasons import CALLS_BACKWARD, FILLS_CONTAINER
@@ -16,6 +17,11 @@ from nbcompile.errors import CellError
 from nbcompile.record.compilation import BY_FULLGRAPH, Span
 
 _PARTS = "Move it before or after the tensor statements to have one graph."
+_MOVABLE = frozenset(
+    ("imports a module", "defines a function", "defines a class", "deletes a name", "names a value", "text")
+)
+"""What Python does as well above or below the lines that compute."""
+_TOLD = 4
 RAISES = "it, or what was to be compiled with it, raises"
 RAISES_THERE = f"to Dynamo, {RAISES}"
 """Of an exception that Dynamo met as it followed the program; Python need not raise it."""
@@ -76,6 +82,21 @@ def how_to_join(reason: str) -> str:
     """What to change where Python runs a statement between two graphs for ``reason``; empty where that says
     it, or where there is nothing to change: gradients are computed where they are asked for."""
     return "" if reason == CALLS_BACKWARD or reason.startswith(FILLS_CONTAINER) else _PARTS
+
+
+def parted_by(lines: Sequence[PythonStatement]) -> str:
+    """That statements in which there is nothing to compile stand between two graphs, and why Python runs
+    them: nothing is fused across; empty where there are none."""
+    if not lines:
+        return ""
+    numbers = list(dict.fromkeys(each.line for each in lines))
+    several = len(numbers) > 1
+    places = ", ".join(map(str, numbers[:_TOLD])) + (", …" if len(numbers) > _TOLD else "")
+    parting = "part the graphs before and after them" if several else "parts the graphs before and after it"
+    reasons = list(dict.fromkeys(each.reason for each in lines if each.reason))
+    movable = all(reason in _MOVABLE for reason in reasons)
+    hint = f"; above or below the tensor lines {'they' if several else 'it'} would not" if movable else ""
+    return f"line{'s' if several else ''} {places} {parting}: {', '.join(reasons[:_TOLD])}{hint}"
 
 
 def is_the_programs(error: Exception) -> bool:

@@ -69,8 +69,9 @@ class NotTried:
 
 @dataclass(frozen=True)
 class DoctorReport(Shown):
-    """``rows`` are what was tried: what pays first, the fastest first; then what does not. ``present`` is the
-    state that they are held against, in words, with its time, ``why`` where that time goes."""
+    """``rows`` are what was tried: what pays first, what was measured again before what was measured once and
+    the fastest first; then what does not. ``present`` is the state that they are held against, in words, with
+    its time, ``why`` where that time goes."""
 
     report = "doctor"
     function: str
@@ -85,12 +86,12 @@ class DoctorReport(Shown):
 
     @property
     def pays(self) -> tuple[DoctorRow, ...]:
-        """What pays without changing what the numbers mean, the fastest first."""
+        """What pays without changing what the numbers mean: first what was measured again."""
         return tuple(row for row in self.rows if row.status == "pays" and row.effect == "same")
 
     @property
     def less_precise(self) -> tuple[DoctorRow, ...]:
-        """What pays and costs digits, the fastest first."""
+        """What pays and costs digits: first what was measured again."""
         return tuple(row for row in self.rows if row.status == "pays" and row.effect == "precision")
 
     @property
@@ -100,8 +101,9 @@ class DoctorReport(Shown):
 
     @property
     def best(self) -> DoctorRow | None:
-        """The fastest that keeps the numbers; None: nothing pays here."""
-        return self.pays[0] if self.pays else None
+        """The fastest that keeps the numbers and paid again when it was measured again; None: there is
+        nothing to recommend."""
+        return next((row for row in self.pays if row.verified), None)
 
     def plot(self) -> plotly.graph_objects.Figure:
         """What was tried, by what it gains, as a plotly figure. MeasureError where nothing ran."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -45,6 +46,10 @@ class CellLine:
     why: str = ""
 
 
+_ENDED = re.compile(
+    r"raised \w+$|was to be compiled with line \d+, which raised |never reached: line \d+ raised "
+)
+"""The reason of a line at which the cell ended, that was to run with such a line, or that comes after it."""
 MAX_CELL = 20_000
 """Lines of a cell, beyond which it is not told what became of them."""
 
@@ -84,6 +89,10 @@ def cell_lines(compilation: Compilation, calls: tuple[Call, ...], links: Links) 
                 below = _below(told, by_line)
                 why = why or (f"computed at {below[0]}" if below else "nothing of it is computed")
                 fate = below[1] if below else fate
+        if number in statements and _ENDED.match(statements[number].reason):
+            # Its kernels may be there: the cell has not come past it all the same, so it has no share.
+            fate, why = statements[number].fate, statements[number].reason
+            shares.pop(number, None)
         why = line_why(compilation, number, why)
         out.append(CellLine(number, text, fate, chips, min(1.0, shares.get(number, 0.0)), why))
     while out and not out[-1].text.strip():

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from nbcompile.errors import OptionError
+from nbcompile.guard_words import dimensions
 from nbcompile.record.compilation import OWN_COMPILE, Compilation, Graph, Measurement, Node
 from nbcompile.record.measured import NARROW, NOT_TIMED, RAISED, Difference, difference
 from nbcompile.record.provenance import Links
@@ -472,12 +473,11 @@ def _subtitle(compilation: Compilation) -> str:
         parts.append(environment.compiler)
     elif environment.torch:
         parts.append(f"torch {environment.torch.split('+')[0]}")
-    inputs = [
-        node for graph in stage_graphs(compilation, "fx")[:1] for node in graph.nodes
-        if node.kind == "input" and node.shape and not is_parameter(node)
-    ]  # fmt: skip
+    given = [n for graph in stage_graphs(compilation, "fx")[:1] for n in graph.nodes if n.kind == "input"]
+    inputs = [node for node in given if node.shape and not is_parameter(node)]
     if inputs:
-        shape = ", ".join(str(size) for size in (inputs[0].shape or ())[:8])
+        words = dimensions(node.text for node in given)
+        shape = ", ".join(words.get(str(size), str(size)) for size in (inputs[0].shape or ())[:8])
         parts.append(f"{inputs[0].dtype or ''}[{shape}]".removeprefix("torch."))
     return " · ".join(clip(part, 60) for part in parts if part)
 

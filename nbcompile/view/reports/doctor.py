@@ -36,7 +36,11 @@ def title(found: DoctorReport) -> str:
     each = f" ({seconds_text(found.present_seconds)} a call)" if found.present_seconds is not None else ""
     told = f"{found.function}, now {found.present}{each}: "
     if best is not None:
-        told += f"{best.name} makes it {speed_text(best.speedup or 1.0)} as fast"
+        told += f"{best.name} makes it {speed_text(best.speedup or 1.0)} as fast (measured again at the end)"
+    elif found.pays:
+        once = found.pays[0]
+        told += f"nothing to recommend, as nothing that pays was measured again; {once.name}, measured once, "
+        told += f"was {speed_text(once.speedup or 1.0)} as fast"
     elif found.less_precise:
         told += "nothing pays here without fewer digits"
     elif not found.rows:
@@ -52,15 +56,15 @@ def _sections(found: DoctorReport) -> list[Section]:
     sections = []
     if found.why:
         sections.append(Section(lines=(f"{found.why}.",)))
-    same = tuple(map(_paying, found.pays))
+    same = tuple(_paying(found, row) for row in found.pays)
     if same:
         sections.append(Section("What pays, with the same numbers", _HEADS, same, right=_RIGHT))
     if found.less_precise:
-        precise = tuple((*_paying(row)[:6], _errors(row), _write(row)) for row in found.less_precise)
+        precise = tuple((*_paying(found, row)[:6], _errors(row), _write(row)) for row in found.less_precise)
         heads = (*_HEADS[:6], "error (now)", "write")
         sections.append(Section("What pays with fewer digits", heads, precise, right=(*_RIGHT, 6)))
     if found.more_work:
-        work = tuple(map(_paying, found.more_work))
+        work = tuple(_paying(found, row) for row in found.more_work)
         sections.append(Section("What pays by the sample", _HEADS, work, right=_RIGHT))
     others = tuple(_other(row) for row in found.rows if row.status != "pays")
     if others:
@@ -71,23 +75,33 @@ def _sections(found: DoctorReport) -> list[Section]:
         sections.append(Section("Not tried", rows=left, folded=True))
     spent = f"{seconds_text(found.seconds)} of {seconds_text(found.budget)} used. "
     spent += (
-        "Each ran by turns with the present state, in a process of its own, and was held against float64."
+        "Each ran by turns with the present state, in a process of its own, and was held against float64: "
+        "times are of these processes, and how much faster something is is the median of its turns."
     )
     sections.append(Section(lines=(Styled(spent, "dim"),)))
     return sections
 
 
-def _paying(row: DoctorRow) -> tuple[Value, ...]:
+def _paying(found: DoctorReport, row: DoctorRow) -> tuple[Value, ...]:
     name = row.name if row.verified else f"{row.name} (measured once)"
     return (
         name,
         speed_text(row.speedup or 1.0),
         _interval(row),
-        seconds_text(row.seconds),
+        _call(found, row),
         seconds_text(row.compile),
         bytes_text(row.peak_bytes) if row.peak_bytes is not None else "",
         _write(row),
     )
+
+
+def _call(found: DoctorReport, row: DoctorRow) -> str:
+    """Its time, with that of the present state beside it where this was another than the headline's: only
+    those two are of one measurement."""
+    told, now = seconds_text(row.seconds), seconds_text(row.present_seconds)
+    if row.present_seconds is None or now == seconds_text(found.present_seconds):
+        return told
+    return f"{told} (now {now})"
 
 
 def _other(row: DoctorRow) -> tuple[Value, ...]:

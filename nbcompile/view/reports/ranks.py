@@ -45,6 +45,8 @@ def _title(result: RanksResult) -> str:
     same = "the same graphs on all" if not result.differences else "the ranks compiled different graphs"
     if result.world_size == 1:
         same = count_text(result.ranks[0].graphs, "graph")
+    if not any(record.graphs for record in result.ranks):
+        same = "nothing was compiled, as the cell calls no module and no function of its own"
     how = f"{_NAMES[result.parallel]} over {result.collectives}{split}"
     return f"{count_text(result.world_size, 'rank')}, {how}, {result.compilation.backend}: {same}"
 

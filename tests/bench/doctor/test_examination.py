@@ -9,16 +9,19 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import torch
 
-from nbcompile.bench.doctor import examination
+from nbcompile.bench.doctor import examination, examine
 from nbcompile.bench.doctor.candidates import compilers
 from nbcompile.bench.doctor.examination import Examination
-from nbcompile.bench.doctor.patient import Surroundings
+from nbcompile.bench.doctor.examine import _ranked
+from nbcompile.bench.doctor.patient import Patient, Surroundings
 from nbcompile.bench.doctor.switches import Combination, Switch
 from nbcompile.bench.doctor.trial import TrialResult, TrialTask
 from nbcompile.bench.processes import ProcessEndedError
 from nbcompile.errors import MeasureError
-from nbcompile.record.advice.doctor import DoctorRow
+from nbcompile.record.advice.doctor import DoctorReport, DoctorRow
+from nbcompile.record.compilation import Compilation
 from nbcompile.settings import CompileSettings
 
 EAGER = Switch("eager", "compiler", "--backend eager", backend="eager")
@@ -248,6 +251,57 @@ def test_the_best_of_every_combination_is_found(seed: int, monkeypatch: pytest.M
     choices = itertools.product(["", "eager", "fast", "near"], ["", "layout"], ["", "1 thread"])
     whole = max(speed(frozenset(filter(None, chosen))) for chosen in choices)
     assert speed(best(exam, "same")) >= 0.9 * whole
+
+
+def test_the_record_that_the_report_is_headed_by_is_of_the_last_measurement(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The headline had the last measurement's time, and the sentence below it the first one's."""
+    ward = InventedWard(product(fast=2.0))
+    run = ward.run
+
+    def running(function: Any, task: TrialTask, *, timeout: float) -> TrialResult:
+        record = Compilation(id=f"{len(ward.asked)}") if task.describe else None
+        return dataclasses.replace(run(function, task, timeout=timeout), record=record)
+
+    monkeypatch.setattr(ward, "run", running)
+    monkeypatch.setattr(examination.time, "monotonic", lambda: ward.clock)
+    exam = Examination(b"", CompileSettings(), Surroundings(2, "highest", True), ward, 100.0, lambda t: None)
+    exam.describe(EAGER)
+    assert exam.record is not None and exam.record.id == "0"
+    exam.alone((FAST,))
+    exam.verify()
+    assert exam.record.id == f"{len(ward.asked) - 1}" and ward.asked[-1].describe
+
+
+def test_what_was_measured_once_comes_after_what_was_measured_again() -> None:
+    known = (("once", 3.0, False), ("slow", 1.2, True), ("fast", 2.0, True))
+    rows = [DoctorRow(name, "same", "pays", speedup=speed, verified=again) for name, speed, again in known]
+    told = [row.name for row in _ranked([*rows, DoctorRow("none", "same", "level", speedup=1.0)])]
+    assert told == ["fast", "slow", "once", "none"]
+
+
+@pytest.mark.parametrize("given", [(torch.ones(4), torch.ones(4)), ((torch.ones(4), torch.ones(4)),)])
+def test_a_tuple_alone_holds_the_arguments(given: tuple[Any, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Patient] = []
+
+    def examined(patient: Patient, *_: object, **more: object) -> DoctorReport:
+        seen.append(patient)
+        return DoctorReport("f", "nbcompile")
+
+    monkeypatch.setattr(examine, "examined", examined)
+    examine.doctor(lambda x, y: x + y, *given)
+    assert len(seen[0].args) == 2
+
+
+def test_arguments_that_cannot_be_given_are_refused_before_anything_is_started() -> None:
+    def f(x: torch.Tensor) -> torch.Tensor:
+        return x
+
+    x = torch.ones(4)
+    for given in ((x, x), ((x, x),), ()):
+        with pytest.raises(MeasureError, match=r"does not take the [02] arguments that the doctor was given"):
+            examine.doctor(f, *given)
 
 
 def test_why_a_compiler_is_not_tried_is_what_keeps_it_from_running() -> None:

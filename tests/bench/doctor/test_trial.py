@@ -150,6 +150,15 @@ def test_the_record_has_times_of_both() -> None:
     assert run_trial(dataclasses.replace(task, describe=False)).record is None
 
 
+def test_the_records_time_is_the_one_that_the_rows_are_held_against() -> None:
+    """The headline and the sentence below it had times of two measurements."""
+    patient = Patient(normalised, (torch.randn(64, 8),))
+    on = Combination((Switch("eager", "compiler", backend="eager"),))
+    task = TrialTask(patient.packed(), CompileSettings(), Surroundings.here(), (on,), 0.02, describe=True)
+    found = run_trial(task)
+    assert found.rows[0].present_seconds == found.record.measurements[-1].median
+
+
 def test_an_interval_needs_no_distribution() -> None:
     assert interval([1.0, 2.0, 3.0]) == (2.0, 1.0, 3.0)
     middle, low, high = interval([float(n) for n in range(101)])

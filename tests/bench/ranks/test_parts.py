@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import ast
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
 from nbcompile.bench.ranks.communication import merged, overlap
 from nbcompile.bench.ranks.differences import differences
 from nbcompile.bench.ranks.engines import environment
+from nbcompile.bench.ranks.rank_lines import NOT_CALLED, with_lines
 from nbcompile.bench.ranks.ranks import Ranks, names_read
 from nbcompile.errors import RanksError
 from nbcompile.notebook.ranks import printed
 from nbcompile.record.compilation import Compilation, Graph, Node, Span
 from nbcompile.record.ranks import Bucket, Communication, RankRecord, RanksResult
+from nbcompile.view.facts.facts import verdict
 
 
 def test_intervals() -> None:
@@ -77,6 +83,59 @@ def test_the_table_of_ranks() -> None:
     row = next(line for line in text.splitlines() if line.startswith("  0 (cpu)"))
     assert row.split()[-4:] == ["ms", "25%", "3", "ms"]
     assert "g0      4 kB  net (line 8 of /tmp/net.py)  w, <script>" in text and "x stays" in text
+
+
+CELL = """
+import math
+y = x * 2
+for i in range(2):
+    out = model(y)
+loss = loss_of(
+    out)
+loss.backward()
+z = 3
+"""
+
+
+def called(name: str, lines: set[int], graphs: dict[str, int], eager: str = "") -> Any:
+    return SimpleNamespace(
+        name=name, called=lines, lines=graphs, compiled=SimpleNamespace(eager_reason=eager)
+    )
+
+
+def test_every_line_of_a_cell_on_ranks_says_what_became_of_it() -> None:
+    """They had no fate at all, and kernels no line of the cell."""
+    own, inside = Span(7), Span(3, file="model.py")
+    nodes = (
+        Node("g0.fx.x", "x", "x", "input"),
+        Node("g0.fx.a", "a", "mul", "compute"),
+        Node("g0.fx.b", "b", "mul", "compute", spans=(inside,)),
+        Node("g0.fx.c", "c", "mul", "compute", spans=(own,)),
+    )
+    compilation = Compilation(
+        id="x", graphs=(Graph("g0.fx", "fx", "", nodes), Graph("g0.bw", "backward", "", ()))
+    )
+    calls = [called("model", {5}, {"g0": 5}), called("loss_of", {7}, {}, eager="it has no tensors")]
+    found = with_lines(compilation, ast.parse(CELL), calls)
+    assert [(fate.line, fate.end_line, fate.fate) for fate in found.lines] == [
+        (2, 2, "python"), (3, 3, "eager"), (4, 4, "python"), (5, 5, "compiled"), (6, 7, "eager"),
+        (8, 8, "python"), (9, 9, "python"),
+    ]  # fmt: skip
+    reasons = {fate.line: fate.reason for fate in found.lines}
+    assert reasons[3] == NOT_CALLED and reasons[5] == "calls model, which is compiled here: g0"
+    assert reasons[6] == "it has no tensors" and "only calls of what is compiled are told" in reasons[4]
+    assert [node.spans for node in found.graphs[0].nodes] == [(), (Span(5),), (Span(5), inside), (own,)]
+    assert not found.notes
+
+
+def test_a_cell_that_calls_nothing_that_is_compiled_says_so() -> None:
+    found = with_lines(Compilation(id="x"), ast.parse("\ny = x * 2\ny.sum().backward()"), [])
+    assert [fate.fate for fate in found.lines] == ["eager", "eager"]
+    assert verdict(found).text == f"ran eager: {NOT_CALLED}"
+    assert (
+        "nothing was compiled, as the cell calls"
+        in RanksResult(1, "ddp", "processes", "gloo", (RankRecord(0, "cpu", found),)).text
+    )
 
 
 def test_html_shows_a_record_and_runs_nothing_of_it() -> None:

@@ -183,6 +183,44 @@ def test_a_sharded_module_of_torch_itself_is_compiled_in_its_parts(ranks: Ranks)
     assert not any("forward" in vars(part) for part in model.modules()), "the user's module is as it was"
 
 
+def test_gradients_go_to_the_ranks_and_come_back(ranks: Ranks) -> None:
+    """A tensor's was lost in silence, and what a module had gathered was not added to."""
+    torch.manual_seed(0)
+    model, x = torch.nn.Linear(4, 2), torch.randn(8, 4)
+    w, untouched, apart = (torch.randn(4, 2, requires_grad=True) for _ in range(3))
+    inside, history = torch.randn(4, 2, requires_grad=True), torch.randn(4, 2, requires_grad=True) * 2
+    names = {
+        "model": model,
+        "x": x,
+        "w": w,
+        "untouched": untouched,
+        "rows": apart,
+        "held": [inside],
+        "h": history,
+    }
+    source = (
+        "(model(x) + x @ w).pow(2).mean().backward()\n(x @ held[0]).sum().backward()\n"
+        "(x @ h).sum().backward()\nrows.sum().backward()\nuntouched.shape"
+    )
+    for leaf in (w, untouched):
+        leaf.pow(2).sum().backward()
+    model(x).sum().backward()
+    kept, alone = untouched.grad, copy.deepcopy((model, w))
+    for mine, theirs in zip((*alone[0].parameters(), alone[1]), (*model.parameters(), w), strict=True):
+        mine.grad = theirs.grad.clone()
+    (alone[0](x) + x @ alone[1]).pow(2).mean().backward()
+    result = ranks.run(source, names, split=("rows",), backend="eager", measure=False)
+    for mine, theirs in zip((*model.parameters(), w), (*alone[0].parameters(), alone[1]), strict=True):
+        torch.testing.assert_close(mine.grad, theirs.grad)
+    assert untouched.grad is kept and inside.grad is apart.grad is None
+    for told in (
+        "held holds tensors that gathered gradients: these stay on the ranks",
+        "h went to the ranks as its value alone: gradients do not go back to what it was computed from",
+        "rows has a gradient for each rank's part of it: none is brought back",
+    ):
+        assert told in result.notes
+
+
 def test_parameters_that_went_apart_are_told_of(ranks: Ranks) -> None:
     names = program(16) | {"torch": torch}
     source = "with torch.no_grad():\n    model.head.bias += rank"

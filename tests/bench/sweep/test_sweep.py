@@ -300,6 +300,7 @@ def test_html_escapes_and_plot_filters() -> None:
     bundle = found._repr_mimebundle_()
     text = bundle["text/plain"]
     assert "eager beside it" in text and "× eager is against the eager that was timed beside" in text and html
+    assert "0.000" not in text, "each time with its unit, eager's too"
     assert bundle["text/html"] == html and text.startswith("<Sweep of 8 points: 4 ok, 4 failed>")
     assert text.count("50 µs") == 4 and text.count("failed: <script>") == 4 and "a note & more" in text
     figure = found.plot()

@@ -11,6 +11,7 @@ from triton.language.extra.cuda import gdc_wait  # until the kernels before have
 
 
 # add, tanh, clone
+# s77 is x.shape[0], s27 is x.shape[1]
 @triton.jit
 def k0_add_tanh(x_ptr, bias_ptr, clone_ptr, s27, s77, YBLOCK: tl.constexpr, XBLOCK: tl.constexpr):
     gdc_wait()

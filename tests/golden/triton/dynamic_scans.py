@@ -41,6 +41,7 @@ def max_nan(x, axis: tl.constexpr):
 
 
 # mul, cumsum
+# s77 is x.shape[0], s27 is x.shape[1]
 @triton.jit
 def k0_mul_cumsum(x_ptr, cumsum_ptr, s77, s27, XBLOCK: tl.constexpr, RBLOCK: tl.constexpr, STAGES: tl.constexpr):
     gdc_wait()
@@ -59,6 +60,7 @@ def k0_mul_cumsum(x_ptr, cumsum_ptr, s77, s27, XBLOCK: tl.constexpr, RBLOCK: tl.
 
 
 # cummax
+# s77 is x.shape[0], s27 is x.shape[1]
 @triton.jit
 def k1_cummax_totals(x_ptr, cummax_totals_ptr, s27, s77, XBLOCK: tl.constexpr, RBLOCK: tl.constexpr, STAGES: tl.constexpr):
     gdc_wait()

@@ -25,6 +25,7 @@ def max_nan(x, axis: tl.constexpr):
 
 
 # mul, _softmax
+# s77 is x.shape[0], s27 is x.shape[1]
 @triton.jit
 def k0_mul_softmax(x_ptr, softmax_ptr, s77, s27, XBLOCK: tl.constexpr, RBLOCK: tl.constexpr, STAGES: tl.constexpr):
     gdc_wait()

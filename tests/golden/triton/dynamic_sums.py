@@ -23,6 +23,7 @@ def max_nan(x, axis: tl.constexpr):
 
 
 # mul, sum, amax
+# s77 is x.shape[0], s27 is x.shape[1]
 @triton.jit
 def k0_mul_sum_amax(x_ptr, sum_1_parts_ptr, amax_ptr, s77, s27, XBLOCK: tl.constexpr, RBLOCK: tl.constexpr, STAGES: tl.constexpr):
     gdc_wait()
