@@ -386,12 +386,12 @@ def _generated(aten: AtenGraph, passes: Passes, setting: Setting) -> KernelSourc
     recorder, (down, up) = setting.recorder, passes
     fused = run(down, aten, aten.id, setting)[-1]
     try:
-        placed, source = run(up, fused, aten.id, setting, start="fused")
+        *_, placed, source = run(up, fused, aten.id, setting, start="fused")
     except VerifyError as error:
         if setting.options.verify:
             raise
         recorder.add(f"inputs of {aten.id} are overwritten by copies: {error.message}")
-        placed, source = run(up, fused, aten.id, replace(setting, apart=True), start="fused")
+        *_, placed, source = run(up, fused, aten.id, replace(setting, apart=True), start="fused")
     recorder.extend(parts(placed, source, aten))
     return cast(KernelSource, source)
 

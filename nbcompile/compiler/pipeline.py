@@ -21,6 +21,7 @@ from nbcompile.compiler.fuse.limits import limits_of
 from nbcompile.compiler.fuse.loops_to_groups import loops_to_groups
 from nbcompile.compiler.fuse.storage import with_storage
 from nbcompile.compiler.kernel_ir.bounds import verify_bounds
+from nbcompile.compiler.kernel_ir.parts import parts_alone
 from nbcompile.compiler.loop_ir.fused import FusedProgram
 from nbcompile.compiler.loop_ir.nodes import LoopProgram
 from nbcompile.compiler.loop_ir.verify import verify
@@ -68,6 +69,11 @@ def store(fused: FusedProgram, setting: Setting) -> FusedProgram:
     return verify_versions(with_storage(fused, limits_of(setting.chip), apart=setting.apart))
 
 
+def keep_to_parts(fused: FusedProgram, setting: Setting) -> FusedProgram:
+    """Kernels that change a part of an input in its place go over that part alone."""
+    return parts_alone(fused)
+
+
 def print_c(fused: FusedProgram, setting: Setting) -> KernelSource:
     """C for every group, and the Python that calls it."""
     return groups_to_c(fused, setting.vector_math)
@@ -87,8 +93,11 @@ _PROVED = (Pass("bounds", prove_bounds),)
 
 # Down to the program whose kernels are known, and from there to its code: the storage is decided anew, with
 # every value apart, if what is printed cannot be proved to read what it means.
-CPU = ((*_FIRST, *_PROVED), (Pass("storage", store), Pass("codegen", print_c, makes="source")))
+CPU = (
+    (*_FIRST, *_PROVED),
+    (Pass("storage", store), Pass("parts", keep_to_parts), Pass("codegen", print_c, makes="source")),
+)
 GPU = (
     (*_FIRST, *_FOR_A_GPU, *_PROVED),
-    (Pass("storage", store), Pass("codegen", print_triton, makes="source")),
+    (Pass("storage", store), Pass("parts", keep_to_parts), Pass("codegen", print_triton, makes="source")),
 )
