@@ -13,7 +13,7 @@ from dataclasses import replace
 from nbcompile.compiler.kernel_ir.group_to_values import resolver_of
 from nbcompile.compiler.kernel_ir.values import KernelValues, Store, Value, gathered
 from nbcompile.compiler.loop_ir.fused import FusedProgram, Group, Nest
-from nbcompile.compiler.loop_ir.index import ONE, ZERO, Axis, IndexExpr, at_least, index
+from nbcompile.compiler.loop_ir.index import ONE, ZERO, Axis, IndexExpr, Mod, at_least, index
 from nbcompile.compiler.loop_ir.nodes import Buffer
 from nbcompile.compiler.loop_ir.substitution import substitute
 
@@ -55,8 +55,9 @@ def _left(values: KernelValues) -> tuple[tuple[Axis, ...], dict[Axis, IndexExpr]
     def keep_within(bound: Bound) -> bool:
         item, low, high = (substitute(each, places) for each in bound)
         for axis in reversed(axes):
-            span = _span(axis, item, low, high)
-            if span is None:
+            if (steps := _steps(axis, item, low, high)) is not None and _keep(axis, *steps):
+                return True
+            if (span := _span(axis, item, low, high)) is None:
                 continue
             start, extent = span
             # a point of a diagonal: of the other axis there may be more than there are such points
@@ -68,11 +69,11 @@ def _left(values: KernelValues) -> tuple[tuple[Axis, ...], dict[Axis, IndexExpr]
                 return True
         return False
 
-    def _keep(axis: Axis, start: IndexExpr, extent: IndexExpr) -> bool:
-        if extent == axis.extent or not _lies_within(start, axis.extent - extent + 1):
+    def _keep(axis: Axis, start: IndexExpr, extent: IndexExpr, step: int = 1) -> bool:
+        if extent == axis.extent or not _lies_within(start, axis.extent - (extent - 1) * step):
             return False
         left = [] if extent == ONE else [Axis(axis.name, extent)]
-        place = start + index(left[0]) if left else start
+        place = start + index(left[0]) * step if left else start
         for known, where in places.items():
             places[known] = substitute(where, {axis: place})
         places[axis] = place
@@ -142,6 +143,21 @@ def _span(axis: Axis, item: IndexExpr, low: IndexExpr, high: IndexExpr) -> tuple
     if (start.axes() and extent != ONE) or not at_least(extent, ONE):
         return None
     return start, extent
+
+
+def _steps(
+    axis: Axis, item: IndexExpr, low: IndexExpr, high: IndexExpr
+) -> tuple[IndexExpr, IndexExpr, int] | None:
+    """Where the points of ``axis`` begin that leave one remainder, how many they are, and their distance."""
+    if not isinstance(item.atom, Mod) or high - low != ONE:
+        return None
+    ahead, distance = item.atom.numerator - index(axis), item.atom.denominator.constant
+    wanted, whole = low.constant, axis.extent.constant
+    if distance is None or wanted is None or whole is None or ahead.constant is None:
+        return None
+    first = (wanted - ahead.constant) % distance
+    count = -(-(whole - first) // distance)
+    return (index(first), index(count), distance) if count > 0 else None
 
 
 def _lies_within(place: IndexExpr, extent: IndexExpr) -> bool:

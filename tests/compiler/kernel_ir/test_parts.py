@@ -42,6 +42,19 @@ def two_rows(x: Tensor) -> None:
     x[7] = 2
 
 
+def every_second_row(x: Tensor) -> None:
+    x[::2] = 1
+
+
+def every_third_column(x: Tensor) -> None:
+    x[:, 1::3] = 0
+
+
+def neighbours(x: Tensor) -> None:
+    even, odd = x[:, ::2].clone(), x[:, 1::2].clone()
+    x[:, ::2], x[:, 1::2] = -odd, even.abs()
+
+
 def twice(x: Tensor) -> None:
     x[3] += 1
     x[3, 5:9] *= 2
@@ -58,7 +71,8 @@ def all_of_it(x: Tensor) -> None:
 
 PROGRAMS: dict[Callable[..., Any], tuple[int, ...]] = {
     row: (64,), columns: (40, 4), block: (4, 20), diagonal: (40,), diagonal_above: (40,),
-    part_of_a_diagonal_below: (37,), two_rows: (5, 64), twice: (64,), all_of_it: (2560,),
+    part_of_a_diagonal_below: (37,),
+    every_second_row: (20, 64), every_third_column: (40, 21), two_rows: (5, 64), twice: (64,), all_of_it: (2560,),
 }  # fmt: skip
 """The extents of each program's kernel, of a tensor of 40 × 64."""
 
@@ -72,12 +86,12 @@ def compiled(function: Callable[..., Any], **how: Any) -> Any:
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("target", ["cpu", "interpret"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64])
-@pytest.mark.parametrize("function", [*PROGRAMS, block_that_is_summed])
+@pytest.mark.parametrize("function", [*PROGRAMS, block_that_is_summed, neighbours])
 def test_all_else_stays(function: Callable[..., Any], dtype: torch.dtype, target: str, dynamic: bool) -> None:
     if target == "interpret":
         pytest.importorskip("triton")
     run = compiled(function, dynamic=dynamic, options={"cache": False, "interpret": target == "interpret"})
-    for shape in ((40, 64), (15, 71)):
+    for shape in ((40, 64), (15, 72)):
         found = (torch.randn(shape) * 5).to(dtype)
         expected = found.clone()
         results = run(found), function(expected)
