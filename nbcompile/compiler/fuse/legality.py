@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from nbcompile.compiler.fuse.alignment import (
@@ -23,7 +23,14 @@ from nbcompile.compiler.fuse.own_sums import (
     only_reduces,
     shares,
 )
-from nbcompile.compiler.fuse.recompute import Computable, Evaluations, output_index, repeats, settled_reads
+from nbcompile.compiler.fuse.recompute import (
+    Computable,
+    Evaluations,
+    kept_parts,
+    output_index,
+    repeats,
+    settled_reads,
+)
 from nbcompile.compiler.fuse.scans import counts_up, scanning
 from nbcompile.compiler.fuse.storage import why_not_in_place
 from nbcompile.compiler.loop_ir.fused import Binding, Group, Nest
@@ -167,8 +174,9 @@ def _placements(host: Group, guest: Group) -> Iterable[Placement]:
 
 
 def _equations(host: Group, guest: Group) -> Iterable[list[Equation]]:
-    made_by_host = _made(host)
-    made_by_guest = _made(guest)
+    read_by_host, read_by_guest = _read(host), _read(guest)
+    made_by_host = _made(host, read_by_guest)
+    made_by_guest = _made(guest, read_by_host | read_by_guest)
     for loop, binding in _bound(guest):
         for load in loop.reads():
             if load.buffer in made_by_host:
@@ -177,7 +185,7 @@ def _equations(host: Group, guest: Group) -> Iterable[list[Equation]]:
         for load in loop.reads():
             if load.buffer in made_by_guest:
                 yield list(zip(made_by_guest[load.buffer], place_of(load, binding), strict=True))
-    shared = {load.buffer for loop, _ in _bound(guest) for load in loop.reads()}.difference(made_by_guest)
+    shared = read_by_guest.difference(made_by_guest)
     host_reads = {
         load.buffer: place_of(load, binding)
         for loop, binding in _bound(host)
@@ -194,12 +202,17 @@ def _bound(group: Group) -> Iterable[tuple[Loop, Binding]]:
     return ((loop, group.bindings[loop.id]) for loop in group.loops if loop.id in group.bindings)
 
 
-def _made(group: Group) -> dict[str, tuple[IndexExpr, ...]]:
+def _read(group: Group) -> set[str]:
+    return {load.buffer for loop, _ in _bound(group) for load in loop.reads()}
+
+
+def _made(group: Group, wanted: set[str]) -> dict[str, tuple[IndexExpr, ...]]:
     return {
         out.name: tuple(binding[axis] for axis in loop.kept)
         for loop, binding in _bound(group)
         if loop.target is None
         for out in loop.outputs
+        if out.name in wanted
     }
 
 
@@ -230,13 +243,13 @@ def _schedule(group: Group, uses: Uses, parts: tuple[Group, ...] = ()) -> Group 
     """The group with its inner axes and split reductions chosen, or why there is no way. ``parts``: the
     groups that it was joined of."""
     if any(loop.kind == "scatter" for loop in group.loops):
-        problem = _check_edges(group, uses, parts)
+        problem = _check_edges(group, uses, kept_parts(group, parts))
         return problem or replace(group, nest=Nest(group.nest.axes))
     if any(loop.kind == "scan" for loop in group.loops):
         turned = scanning(group)
         if isinstance(turned, str):
             return Refusal("scan", turned)
-        return _check_edges(turned, uses, parts) or turned
+        return _check_edges(turned, uses, kept_parts(turned, parts)) or turned
     if not all(counts_up(group, loop) for loop in group.loops if loop.id in group.bindings):
         return Refusal("different-shape", "of equal numbers the first is wanted, which would come later here")
     reduced = {
@@ -249,7 +262,8 @@ def _schedule(group: Group, uses: Uses, parts: tuple[Group, ...] = ()) -> Group 
         if uses.limits.split_alone and not fit_a_stack(group, reduced, split):
             continue
         candidate = replace(group, nest=Nest(group.nest.axes, inner), split=split)
-        problem = _check_roots(candidate, reduced, uses) or _check_edges(candidate, uses, parts)
+        kept = kept_parts(candidate, parts)
+        problem = _check_roots(candidate, reduced, uses, kept) or _check_edges(candidate, uses, kept)
         if problem is None:
             return candidate
         refusal = refusal or problem
@@ -319,11 +333,17 @@ def _prefer_split(group: Group, reduced: Mapping[str, frozenset[Axis]], limits: 
     return False
 
 
-def _check_roots(group: Group, reduced: Mapping[str, frozenset[Axis]], uses: Uses) -> Refusal | None:
-    """Whether every reduction and every stored value can be made in this nest."""
+def _check_roots(
+    group: Group, reduced: Mapping[str, frozenset[Axis]], uses: Uses, kept: Sequence[Group]
+) -> Refusal | None:
+    """Whether every reduction and every stored value can be made in this nest; in those parts of the group
+    that are ``kept`` as they were, they can."""
     nest, limits = group.nest, uses.limits
     all_axes, rows = frozenset(nest.axes), frozenset(nest.rows)
+    known = {loop.id for part in kept for loop in part.loops}
     for loop in group.loops:
+        if loop.id in known:
+            continue
         binding = group.bindings.get(loop.id)
         is_root = bool(loop.reduction) or any(out.name in group.stored for out in loop.outputs)
         if binding is None:
@@ -418,15 +438,16 @@ def _shareable(group: Group, limits: Limits) -> bool:
     return known and not positions and _points(group.nest.inner_axes) <= limits.shared_row
 
 
-def _check_edges(group: Group, uses: Uses, parts: tuple[Group, ...]) -> Refusal | None:
-    """Whether every value read inside the group is there, at the index it is read at."""
+def _check_edges(group: Group, uses: Uses, kept: Sequence[Group]) -> Refusal | None:
+    """Whether every value read inside the group is there, at the index it is read at. ``kept``: the parts of
+    the group of which that was found, and that are in it as they were."""
     makers = {out.name: loop for loop in group.loops for out in loop.outputs}
     problem = _check_updates(group, uses)
     if problem is not None:
         return problem
     computable = Computable(group, makers)
     evaluations = Evaluations(group, makers, uses.limits)
-    settled = settled_reads(group, parts, makers)
+    settled = settled_reads(group, kept, makers)
     for loop in group.loops:
         binding = group.bindings.get(loop.id)
         known = settled.get(loop.id, ())
@@ -450,8 +471,10 @@ def _check_edges(group: Group, uses: Uses, parts: tuple[Group, ...]) -> Refusal 
                 continue
             if not computable.at(load, binding):
                 return Refusal("other-rows", f"reads {load.buffer} at other rows than those it is made in")
+            if uses.forces((maker, loop)):
+                continue
             times = evaluations.times_over(load, loop, maker)
-            if times and not uses.forces((maker, loop)):
+            if times:
                 return Refusal("recompute", f"{maker.name} would be computed {times:,.0f} times over")
     return None
 

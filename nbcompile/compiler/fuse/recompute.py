@@ -1,5 +1,5 @@
-"""What a kernel computes where it reads it: whether it can, how often it computes it again because it reads it
-at several places, and whether that costs too much."""
+"""What a kernel computes where it reads it: whether it can, how often it computes it again because it reads
+it at several places, and whether that costs too much."""
 
 from __future__ import annotations
 
@@ -33,26 +33,27 @@ def repeats(group: Group, maker: Loop) -> float:
     return hint_product(axis.extent for axis in order[:depth]) / max(hint_product(a.extent for a in own), 1)
 
 
-def settled_reads(group: Group, parts: Iterable[Group], makers: Mapping[str, Loop]) -> dict[str, set[str]]:
-    """For each loop (id) of a group that was joined of ``parts``, the buffers whose reads need no second look:
-    they were found good in the part, and nothing that they were judged by is other in the group. To look
-    at all of them whenever a loop joins would take the square of a kernel's length."""
+def settled_reads(group: Group, kept: Iterable[Group], makers: Mapping[str, Loop]) -> dict[str, set[str]]:
+    """For each loop (id) of the parts of a group that lie in it as before, the buffers whose reads need no
+    second look: they were found good in the part, and nothing that they were judged by is other in the group.
+    To look at all of them whenever a loop joins would take the square of a kernel's length."""
     found: dict[str, set[str]] = {}
-    for part in parts:
-        if len(part.loops) > 1 and _lies_as_before(group, part):
+    for part in kept:
+        if len(part.loops) > 1:
             settled = _unchanged(group, part, makers)
             found |= {loop.id: settled for loop in part.loops}
     return found
 
 
-def _lies_as_before(group: Group, part: Group) -> bool:
-    ids = {loop.id for loop in part.loops}
-    bindings = group.bindings
-    return (
-        group.nest == part.nest
-        and group.split & ids == part.split
-        and all(bindings.get(name) == part.bindings.get(name) for name in ids)
-    )
+def kept_parts(group: Group, parts: Iterable[Group]) -> tuple[Group, ...]:
+    """Those of the groups that one was joined of whose loops are in its nest where they were in their own."""
+    found = []
+    for part in parts:
+        ids = {loop.id for loop in part.loops}
+        same = group.nest == part.nest and group.split & ids == part.split
+        if same and all(group.bindings.get(name) == part.bindings.get(name) for name in ids):
+            found.append(part)
+    return tuple(found)
 
 
 def _unchanged(group: Group, part: Group, makers: Mapping[str, Loop]) -> set[str]:
@@ -94,6 +95,7 @@ class Evaluations:
             for load in loop.reads():
                 self._readers.setdefault(load.buffer, []).append((loop, load))
         self._found: dict[str, dict[Place, float]] = {}
+        self._order = (*group.nest.rows, *group.nest.inner_axes)
 
     def times_over(self, load: Load, reader: Loop, maker: Loop) -> float:
         """How often each element of the pointwise ``maker`` would be computed, where that costs more than to
@@ -156,9 +158,8 @@ class Evaluations:
         """How often the nest comes by an element: once per point of the axes down to the innermost one that
         its index depends on."""
         axes = {axis for index in place for axis in index.axes()}
-        order = (*self.group.nest.rows, *self.group.nest.inner_axes)
-        depth = max((n + 1 for n, axis in enumerate(order) if axis in axes), default=0)
-        return float(hint_product(axis.extent for axis in order[:depth]))
+        depth = max((n + 1 for n, axis in enumerate(self._order) if axis in axes), default=0)
+        return float(hint_product(axis.extent for axis in self._order[:depth]))
 
 
 def output_index(group: Group, loop: Loop) -> tuple[IndexExpr, ...]:
