@@ -184,7 +184,13 @@ class IndexExpr:
         return IndexExpr({mono: -coeff for mono, coeff in self.terms})
 
     def __sub__(self, other: Index) -> IndexExpr:
-        return self + (-index(other))
+        other = index(other)
+        if not self.terms or not other.terms:
+            return self if self.terms else -other
+        terms = dict(self.terms)
+        for mono, coeff in other.terms:
+            terms[mono] = terms.get(mono, 0) - coeff
+        return IndexExpr(_recombine(terms))
 
     def __rsub__(self, other: Index) -> IndexExpr:
         return index(other) - self
