@@ -163,6 +163,7 @@ class Evaluations:
 
 
 def output_index(group: Group, loop: Loop) -> tuple[IndexExpr, ...]:
+    """Where a loop that is placed in the nest makes its output, in the axes of the nest."""
     binding = group.bindings[loop.id]
     return tuple(binding[axis] for axis in loop.kept)
 
