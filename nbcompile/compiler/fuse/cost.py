@@ -66,7 +66,7 @@ def _computed(loop: Loop, makers: Mapping[str, Loop]) -> Iterator[Expr]:
     """All that is computed for an element of the loop, each loop of ``makers`` that it needs once."""
     pending, seen = [loop], {loop.id}
     while pending:
-        for node in pending.pop().body.walk():
+        for node in pending.pop().nodes:
             yield node
             maker = makers.get(node.buffer) if isinstance(node, Load) else None
             if maker is not None and maker.id not in seen:

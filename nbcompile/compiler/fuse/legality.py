@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from nbcompile.compiler.fuse.alignment import (
@@ -23,10 +23,16 @@ from nbcompile.compiler.fuse.own_sums import (
     only_reduces,
     shares,
 )
-from nbcompile.compiler.fuse.recompute import Evaluations, repeats
+from nbcompile.compiler.fuse.recompute import (
+    Computable,
+    Evaluations,
+    kept_parts,
+    output_index,
+    repeats,
+    settled_reads,
+)
 from nbcompile.compiler.fuse.scans import counts_up, scanning
 from nbcompile.compiler.fuse.storage import why_not_in_place
-from nbcompile.compiler.loop_ir.expr import Load
 from nbcompile.compiler.loop_ir.fused import Binding, Group, Nest
 from nbcompile.compiler.loop_ir.index import ZERO, Axis, IndexExpr
 from nbcompile.compiler.loop_ir.lanes import Access, heavy_lanes, strides_of
@@ -109,17 +115,30 @@ def merge(producer: Group, consumer: Group, uses: Uses) -> Group | Refusal:
             return Refusal("recompute", why)
     refusal: Refusal | None = None
     if not scatters:
-        for host, guest in _host_first(producer, consumer):
-            for placement in _placements(host, guest):
-                merged = _joined(producer, consumer, host, guest, placement, stored)
-                scheduled = _schedule(merged, uses)
-                if isinstance(scheduled, Group):
-                    return scheduled
-                refusal = refusal or scheduled
+        for merged in _ways_to_join(producer, consumer, stored):
+            scheduled = _schedule(merged, uses, (producer, consumer))
+            if isinstance(scheduled, Group):
+                return scheduled
+            refusal = refusal or scheduled
     inlined = _inline(producer, consumer, stored, uses)
     if isinstance(inlined, Group) or scatters:
         return inlined
     return refusal or inlined
+
+
+def _ways_to_join(producer: Group, consumer: Group, stored: frozenset[str]) -> Iterable[Group]:
+    """The groups of both that are to be tried, each once: many equations have one solution."""
+    tried: list[Group] = []
+    for host, guest in _host_first(producer, consumer):
+        placed: list[Placement] = []
+        for placement in _placements(host, guest):
+            if placement in placed:
+                continue
+            placed.append(placement)
+            merged = _joined(producer, consumer, host, guest, placement, stored)
+            if not any(merged.nest == other.nest and merged.bindings == other.bindings for other in tried):
+                tried.append(merged)
+                yield merged
 
 
 def _host_first(a: Group, b: Group) -> list[tuple[Group, Group]]:
@@ -138,8 +157,11 @@ def _points(axes: Iterable[Axis]) -> int:
 def _placements(host: Group, guest: Group) -> Iterable[Placement]:
     """Ways to place the guest's nest in the host's, the most promising first."""
     seen = 0
-    for equations in _equations(host, guest):
-        placement = place_by_equations(host.nest, guest.nest.axes, equations)
+    solved: dict[tuple[Equation, ...], Placement | None] = {}  # what two loops share, they often share twice
+    for equations in map(tuple, _equations(host, guest)):
+        if equations not in solved:
+            solved[equations] = place_by_equations(host.nest, guest.nest.axes, equations)
+        placement = solved[equations]
         if placement is not None:
             yield placement
             seen += 1
@@ -152,8 +174,9 @@ def _placements(host: Group, guest: Group) -> Iterable[Placement]:
 
 
 def _equations(host: Group, guest: Group) -> Iterable[list[Equation]]:
-    made_by_host = _made(host)
-    made_by_guest = _made(guest)
+    read_by_host, read_by_guest = _read(host), _read(guest)
+    made_by_host = _made(host, read_by_guest)
+    made_by_guest = _made(guest, read_by_host | read_by_guest)
     for loop, binding in _bound(guest):
         for load in loop.reads():
             if load.buffer in made_by_host:
@@ -162,8 +185,12 @@ def _equations(host: Group, guest: Group) -> Iterable[list[Equation]]:
         for load in loop.reads():
             if load.buffer in made_by_guest:
                 yield list(zip(made_by_guest[load.buffer], place_of(load, binding), strict=True))
+    shared = read_by_guest.difference(made_by_guest)
     host_reads = {
-        load.buffer: place_of(load, binding) for loop, binding in _bound(host) for load in loop.reads()
+        load.buffer: place_of(load, binding)
+        for loop, binding in _bound(host)
+        for load in loop.reads()
+        if load.buffer in shared
     }
     for loop, binding in _bound(guest):
         for load in loop.reads():
@@ -175,12 +202,17 @@ def _bound(group: Group) -> Iterable[tuple[Loop, Binding]]:
     return ((loop, group.bindings[loop.id]) for loop in group.loops if loop.id in group.bindings)
 
 
-def _made(group: Group) -> dict[str, tuple[IndexExpr, ...]]:
+def _read(group: Group) -> set[str]:
+    return {load.buffer for loop, _ in _bound(group) for load in loop.reads()}
+
+
+def _made(group: Group, wanted: set[str]) -> dict[str, tuple[IndexExpr, ...]]:
     return {
         out.name: tuple(binding[axis] for axis in loop.kept)
         for loop, binding in _bound(group)
         if loop.target is None
         for out in loop.outputs
+        if out.name in wanted
     }
 
 
@@ -204,19 +236,20 @@ def _inline(producer: Group, consumer: Group, stored: frozenset[str], uses: Uses
     group = replace(
         consumer, loops=producer.loops + consumer.loops, stored=stored, bindings=dict(consumer.bindings)
     )
-    return _schedule(group, uses)
+    return _schedule(group, uses, (producer, consumer))
 
 
-def _schedule(group: Group, uses: Uses) -> Group | Refusal:
-    """The group with its inner axes and split reductions chosen, or why there is no way."""
+def _schedule(group: Group, uses: Uses, parts: tuple[Group, ...] = ()) -> Group | Refusal:
+    """The group with its inner axes and split reductions chosen, or why there is no way. ``parts``: the
+    groups that it was joined of."""
     if any(loop.kind == "scatter" for loop in group.loops):
-        problem = _check_edges(group, uses)
+        problem = _check_edges(group, uses, kept_parts(group, parts))
         return problem or replace(group, nest=Nest(group.nest.axes))
     if any(loop.kind == "scan" for loop in group.loops):
         turned = scanning(group)
         if isinstance(turned, str):
             return Refusal("scan", turned)
-        return _check_edges(turned, uses) or turned
+        return _check_edges(turned, uses, kept_parts(turned, parts)) or turned
     if not all(counts_up(group, loop) for loop in group.loops if loop.id in group.bindings):
         return Refusal("different-shape", "of equal numbers the first is wanted, which would come later here")
     reduced = {
@@ -229,7 +262,8 @@ def _schedule(group: Group, uses: Uses) -> Group | Refusal:
         if uses.limits.split_alone and not fit_a_stack(group, reduced, split):
             continue
         candidate = replace(group, nest=Nest(group.nest.axes, inner), split=split)
-        problem = _check_roots(candidate, reduced, uses) or _check_edges(candidate, uses)
+        kept = kept_parts(candidate, parts)
+        problem = _check_roots(candidate, reduced, uses, kept) or _check_edges(candidate, uses, kept)
         if problem is None:
             return candidate
         refusal = refusal or problem
@@ -299,11 +333,17 @@ def _prefer_split(group: Group, reduced: Mapping[str, frozenset[Axis]], limits: 
     return False
 
 
-def _check_roots(group: Group, reduced: Mapping[str, frozenset[Axis]], uses: Uses) -> Refusal | None:
-    """Whether every reduction and every stored value can be made in this nest."""
+def _check_roots(
+    group: Group, reduced: Mapping[str, frozenset[Axis]], uses: Uses, kept: Sequence[Group]
+) -> Refusal | None:
+    """Whether every reduction and every stored value can be made in this nest; in those parts of the group
+    that are ``kept`` as they were, they can."""
     nest, limits = group.nest, uses.limits
     all_axes, rows = frozenset(nest.axes), frozenset(nest.rows)
+    known = {loop.id for part in kept for loop in part.loops}
     for loop in group.loops:
+        if loop.id in known:
+            continue
         binding = group.bindings.get(loop.id)
         is_root = bool(loop.reduction) or any(out.name in group.stored for out in loop.outputs)
         if binding is None:
@@ -398,19 +438,22 @@ def _shareable(group: Group, limits: Limits) -> bool:
     return known and not positions and _points(group.nest.inner_axes) <= limits.shared_row
 
 
-def _check_edges(group: Group, uses: Uses) -> Refusal | None:
-    """Whether every value read inside the group is there, at the index it is read at."""
+def _check_edges(group: Group, uses: Uses, kept: Sequence[Group]) -> Refusal | None:
+    """Whether every value read inside the group is there, at the index it is read at. ``kept``: the parts of
+    the group of which that was found, and that are in it as they were."""
     makers = {out.name: loop for loop in group.loops for out in loop.outputs}
     problem = _check_updates(group, uses)
     if problem is not None:
         return problem
-    computable = _Computable(group, makers)
+    computable = Computable(group, makers)
     evaluations = Evaluations(group, makers, uses.limits)
+    settled = settled_reads(group, kept, makers)
     for loop in group.loops:
         binding = group.bindings.get(loop.id)
+        known = settled.get(loop.id, ())
         for load in loop.reads():
             maker = makers.get(load.buffer)
-            if maker is None:
+            if maker is None or load.buffer in known:
                 continue
             if maker.kind == "scatter":
                 return Refusal("scatter", "a scatter must be complete before anything reads it")
@@ -419,7 +462,7 @@ def _check_edges(group: Group, uses: Uses) -> Refusal | None:
             aligned = (
                 binding is not None
                 and maker.id in group.bindings
-                and place_of(load, binding) == _output_index(group, maker)
+                and place_of(load, binding) == output_index(group, maker)
             )
             if aligned:
                 times = repeats(group, maker)
@@ -428,8 +471,10 @@ def _check_edges(group: Group, uses: Uses) -> Refusal | None:
                 continue
             if not computable.at(load, binding):
                 return Refusal("other-rows", f"reads {load.buffer} at other rows than those it is made in")
+            if uses.forces((maker, loop)):
+                continue
             times = evaluations.times_over(load, loop, maker)
-            if times and not uses.forces((maker, loop)):
+            if times:
                 return Refusal("recompute", f"{maker.name} would be computed {times:,.0f} times over")
     return None
 
@@ -443,50 +488,3 @@ def _check_updates(group: Group, uses: Uses) -> Refusal | None:
         if why:
             return Refusal("overwritten", why)
     return None
-
-
-def _output_index(group: Group, loop: Loop) -> tuple[IndexExpr, ...]:
-    binding = group.bindings[loop.id]
-    return tuple(binding[axis] for axis in loop.kept)
-
-
-class _Computable:
-    """Whether values of a group can be computed where they are read: every row result that one needs, through
-    pointwise loops of the group, must be that of the present row. Each is asked for once at each place: what
-    is read twice by each of many loops has more paths to it than there is time."""
-
-    def __init__(self, group: Group, makers: Mapping[str, Loop]) -> None:
-        self.group, self.makers = group, makers
-        self._there: dict[tuple[str, tuple[IndexExpr, ...], bool], bool] = {}
-        self._free: dict[str, bool] = {}
-
-    def at(self, load: Load, binding: Binding | None) -> bool:
-        """Whether the value of ``load`` can be, by a loop with this binding."""
-        if load.buffer not in self.makers:
-            return True
-        places = load.index if binding is None else place_of(load, binding)
-        key = (load.buffer, places, binding is None)
-        if key not in self._there:
-            self._there[key] = self._ask(self.makers[load.buffer], places, binding is not None)
-        return self._there[key]
-
-    def _ask(self, maker: Loop, places: tuple[IndexExpr, ...], bound: bool) -> bool:
-        if maker.kind == "scatter" or maker.id in self.group.split:
-            return False
-        if maker.reduction or maker.scan:
-            return bound and maker.id in self.group.bindings and places == _output_index(self.group, maker)
-        reads = list(maker.reads())
-        if not bound and any(inner.buffer in self.makers for inner in reads):
-            return all(self._reduction_free(inner.buffer) for inner in reads)
-        there = dict(zip(maker.kept, places, strict=True))
-        return all(self.at(inner, there) for inner in reads)
-
-    def _reduction_free(self, buffer: str) -> bool:
-        """Whether a value depends on no reduction or scatter of the group."""
-        maker = self.makers.get(buffer)
-        if maker is None:
-            return True
-        if buffer not in self._free:
-            parts = (self._reduction_free(inner.buffer) for inner in maker.reads())
-            self._free[buffer] = maker.kind == "pointwise" and all(parts)
-        return self._free[buffer]

@@ -1,8 +1,9 @@
-"""What a kernel computes again because it reads it at several places, and whether that costs too much."""
+"""What a kernel computes where it reads it: whether it can, how often it computes it again because it reads
+it at several places, and whether that costs too much."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import groupby
 from math import prod
 
@@ -32,6 +33,57 @@ def repeats(group: Group, maker: Loop) -> float:
     return hint_product(axis.extent for axis in order[:depth]) / max(hint_product(a.extent for a in own), 1)
 
 
+def settled_reads(group: Group, kept: Iterable[Group], makers: Mapping[str, Loop]) -> dict[str, set[str]]:
+    """For each loop (id) of the parts of a group that lie in it as before, the buffers whose reads need no
+    second look: they were found good in the part, and nothing that they were judged by is other in the group.
+    To look at all of them whenever a loop joins would take the square of a kernel's length."""
+    found: dict[str, set[str]] = {}
+    for part in kept:
+        if len(part.loops) > 1:
+            settled = _unchanged(group, part, makers)
+            found |= {loop.id: settled for loop in part.loops}
+    return found
+
+
+def kept_parts(group: Group, parts: Iterable[Group]) -> tuple[Group, ...]:
+    """Those of the groups that one was joined of whose loops are in its nest where they were in their own."""
+    found = []
+    for part in parts:
+        ids = {loop.id for loop in part.loops}
+        same = group.nest == part.nest and group.split & ids == part.split
+        if same and all(group.bindings.get(name) == part.bindings.get(name) for name in ids):
+            found.append(part)
+    return tuple(found)
+
+
+def _unchanged(group: Group, part: Group, makers: Mapping[str, Loop]) -> set[str]:
+    """What the part makes out of the same as before, and at the same places as before."""
+    own = {out.name: loop for loop in part.loops for out in loop.outputs}
+    readers: dict[str, list[Loop]] = {}
+    for loop in part.loops:
+        for load in loop.reads():
+            readers.setdefault(load.buffer, []).append(loop)
+    changed: set[str] = set()  # made with values that the part had to load before
+    pending = [name for name in readers if name in makers and name not in own]
+    while pending:
+        for loop in readers.get(pending.pop(), ()):
+            new = {out.name for out in loop.outputs} - changed
+            changed |= new
+            pending += new
+    inside = {loop.id for loop in part.loops}
+    others = [loop for loop in group.loops if loop.id not in inside]
+    reached = {load.buffer for loop in others for load in loop.reads()} | (part.stored ^ group.stored)
+    pending = [name for name in reached if name in own]
+    seen = set(pending)  # read at places where the part did not read it
+    while pending:
+        maker = own[pending.pop()]
+        if maker.id not in group.bindings:  # wherever it is read, what it reads is read
+            new = {load.buffer for load in maker.reads() if load.buffer in own} - seen
+            seen |= new
+            pending += new
+    return own.keys() - changed - seen
+
+
 class Evaluations:
     """How often a kernel computes what it computes where it is read, through all that reads it there: two
     parts of a picture's pixels are each computed from every pixel of a smaller one."""
@@ -43,6 +95,7 @@ class Evaluations:
             for load in loop.reads():
                 self._readers.setdefault(load.buffer, []).append((loop, load))
         self._found: dict[str, dict[Place, float]] = {}
+        self._order = (*group.nest.rows, *group.nest.inner_axes)
 
     def times_over(self, load: Load, reader: Loop, maker: Loop) -> float:
         """How often each element of the pointwise ``maker`` would be computed, where that costs more than to
@@ -105,9 +158,56 @@ class Evaluations:
         """How often the nest comes by an element: once per point of the axes down to the innermost one that
         its index depends on."""
         axes = {axis for index in place for axis in index.axes()}
-        order = (*self.group.nest.rows, *self.group.nest.inner_axes)
-        depth = max((n + 1 for n, axis in enumerate(order) if axis in axes), default=0)
-        return float(hint_product(axis.extent for axis in order[:depth]))
+        depth = max((n + 1 for n, axis in enumerate(self._order) if axis in axes), default=0)
+        return float(hint_product(axis.extent for axis in self._order[:depth]))
+
+
+def output_index(group: Group, loop: Loop) -> tuple[IndexExpr, ...]:
+    """Where a loop that is placed in the nest makes its output, in the axes of the nest."""
+    binding = group.bindings[loop.id]
+    return tuple(binding[axis] for axis in loop.kept)
+
+
+class Computable:
+    """Whether values of a group can be computed where they are read: every row result that one needs, through
+    pointwise loops of the group, must be that of the present row. Each is asked for once at each place: what
+    is read twice by each of many loops has more paths to it than there is time."""
+
+    def __init__(self, group: Group, makers: Mapping[str, Loop]) -> None:
+        self.group, self.makers = group, makers
+        self._there: dict[tuple[str, tuple[IndexExpr, ...], bool], bool] = {}
+        self._free: dict[str, bool] = {}
+
+    def at(self, load: Load, binding: Binding | None) -> bool:
+        """Whether the value of ``load`` can be, by a loop with this binding."""
+        if self._reduction_free(load.buffer):
+            return True  # at any place, so there is no need to know at which
+        places = load.index if binding is None else place_of(load, binding)
+        key = (load.buffer, places, binding is None)
+        if key not in self._there:
+            self._there[key] = self._ask(self.makers[load.buffer], places, binding is not None)
+        return self._there[key]
+
+    def _ask(self, maker: Loop, places: tuple[IndexExpr, ...], bound: bool) -> bool:
+        if maker.kind == "scatter" or maker.id in self.group.split:
+            return False
+        if maker.reduction or maker.scan:
+            return bound and maker.id in self.group.bindings and places == output_index(self.group, maker)
+        reads = list(maker.reads())
+        if not bound and any(inner.buffer in self.makers for inner in reads):
+            return all(self._reduction_free(inner.buffer) for inner in reads)
+        there = dict(zip(maker.kept, places, strict=True))
+        return all(self.at(inner, there) for inner in reads)
+
+    def _reduction_free(self, buffer: str) -> bool:
+        """Whether a value depends on no reduction or scatter of the group."""
+        maker = self.makers.get(buffer)
+        if maker is None:
+            return True
+        if buffer not in self._free:
+            parts = (self._reduction_free(inner.buffer) for inner in maker.reads())
+            self._free[buffer] = maker.kind == "pointwise" and all(parts)
+        return self._free[buffer]
 
 
 def _part(expr: Expr, load: Load) -> float:

@@ -19,13 +19,16 @@ def decide(bounds: Bounds, ranges: Range) -> bool | None:
     """True if every bound surely holds, False if one surely fails, else None."""
     sure = True
     for value, low, high in bounds:
-        if at_least(value, low) and at_least(high - 1, value):
-            continue
         interval = _interval(value, ranges)
         if interval is None or low.constant is None or high.constant is None:
-            sure = False
+            sure = sure and at_least(value, low) and at_least(high - 1, value)
             continue
         least, most = interval
+        if low.constant <= least <= most < high.constant:
+            continue
+        # what holds along the whole axes holds along parts of them: only nowhere is it to be asked for apart
+        if not _somewhere(value, ranges) and at_least(value, low) and at_least(high - 1, value):
+            continue
         if most < low.constant or least >= high.constant:
             return False
         if least < low.constant or most >= high.constant:
@@ -69,6 +72,16 @@ def _cuts(axis: Axis, value: IndexExpr, low: IndexExpr, high: IndexExpr, ranges:
         elif step.constant < 0 and floor(first) == floor(second):
             found.append(floor(first) + 1)
     return found
+
+
+def _somewhere(value: IndexExpr, ranges: Range) -> bool:
+    """Whether the range of each axis in it is a part of that axis, and no empty one."""
+    for axis in value.axes():
+        extent = axis.extent.constant
+        low, high = ranges.get(axis, (0, extent))
+        if extent is None or high is None or not 0 <= low < high <= extent:
+            return False
+    return True
 
 
 def _interval(value: IndexExpr, ranges: Range) -> tuple[int, int] | None:

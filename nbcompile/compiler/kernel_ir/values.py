@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import torch
 
@@ -51,6 +52,10 @@ class Value:
 
     def inputs(self) -> tuple[Value, ...]:
         """Every value this one needs, those inside its indices included."""
+        return self._inputs
+
+    @cached_property
+    def _inputs(self) -> tuple[Value, ...]:  # each part of a nest walks over all that it needs
         found = list(self.args)
         for place in (self.place, *(item for bound in self.bounds for item in bound)):
             found += gathered(place)

@@ -134,15 +134,28 @@ Index = Union["IndexExpr", int, Axis, Size]
 
 
 class IndexExpr:
-    """A polynomial with integer coefficients; immutable. Supports ``+ - *`` with its like and ints."""
+    """A polynomial with integer coefficients; immutable. Supports ``+ - *`` with its like and ints.
 
-    __slots__ = ("_atoms", "_axes", "_hash", "_text", "terms")
+    ``constant``: the value if this is a plain number, ``atom``: the atom if it is exactly one, ``axis``: the
+    axis if it is exactly one; else None. They are asked for more often than expressions are made."""
+
+    __slots__ = ("_atoms", "_axes", "_hash", "_text", "atom", "axis", "constant", "terms")
 
     def __init__(self, terms: Mapping[Monomial, int]) -> None:
         items = [(mono, coeff) for mono, coeff in terms.items() if coeff]
         if len(items) > 1:
             items.sort(key=lambda item: (len(item[0]) == 0, [atom.text for atom in item[0]]))
         self.terms: tuple[tuple[Monomial, int], ...] = tuple(items)
+        self.constant: int | None = None if items else 0
+        self.atom: Atom | None = None
+        self.axis: Axis | None = None
+        if len(items) == 1:
+            mono, coeff = items[0]
+            if not mono:
+                self.constant = coeff
+            elif coeff == 1 and len(mono) == 1:
+                self.atom = mono[0]
+                self.axis = mono[0] if isinstance(mono[0], Axis) else None
         self._hash = hash(self.terms)
         self._text: str | None = None
         self._atoms: dict[Atom, None] | None = None
@@ -155,27 +168,6 @@ class IndexExpr:
         if isinstance(other, int):
             return self.constant == other
         return isinstance(other, IndexExpr) and self.terms == other.terms
-
-    @property
-    def constant(self) -> int | None:
-        """The value if this is a plain number, else None."""
-        if not self.terms:
-            return 0
-        if len(self.terms) == 1 and not self.terms[0][0]:
-            return self.terms[0][1]
-        return None
-
-    @property
-    def atom(self) -> Atom | None:
-        """The atom if this is exactly one atom, else None."""
-        if len(self.terms) == 1 and self.terms[0][1] == 1 and len(self.terms[0][0]) == 1:
-            return self.terms[0][0][0]
-        return None
-
-    @property
-    def axis(self) -> Axis | None:
-        """The axis if this is exactly one axis, else None."""
-        return atom if isinstance(atom := self.atom, Axis) else None
 
     def __add__(self, other: Index) -> IndexExpr:
         other = index(other)
@@ -192,7 +184,13 @@ class IndexExpr:
         return IndexExpr({mono: -coeff for mono, coeff in self.terms})
 
     def __sub__(self, other: Index) -> IndexExpr:
-        return self + (-index(other))
+        other = index(other)
+        if not self.terms or not other.terms:
+            return self if self.terms else -other
+        terms = dict(self.terms)
+        for mono, coeff in other.terms:
+            terms[mono] = terms.get(mono, 0) - coeff
+        return IndexExpr(_recombine(terms))
 
     def __rsub__(self, other: Index) -> IndexExpr:
         return index(other) - self
@@ -253,6 +251,8 @@ class IndexExpr:
 
     def hint(self) -> int:
         """The value with every symbolic size at its hint and every axis at 0."""
+        if self.constant is not None:
+            return self.constant
         return int(self.evaluate(lambda atom: atom.hint if isinstance(atom, Size) else 0))
 
     def evaluate(self, value_of: Callable[[Atom], Any]) -> Any:

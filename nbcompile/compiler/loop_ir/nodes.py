@@ -210,8 +210,13 @@ class Loop:
         return self._reads
 
     @cached_property
-    def _reads(self) -> tuple[Load, ...]:  # fusion asks for each pair of groups it tries
-        found = [node for node in self.body.walk() if isinstance(node, Load)]
+    def nodes(self) -> tuple[Expr, ...]:
+        """All that its body computes: fusion asks for each pair of groups it tries."""
+        return tuple(self.body.walk())
+
+    @cached_property
+    def _reads(self) -> tuple[Load, ...]:
+        found = [node for node in self.nodes if isinstance(node, Load)]
         for place in self.target or ():
             found += [node for node in walk_index(place) if isinstance(node, Load)]
         return tuple(dict.fromkeys(found))
@@ -219,7 +224,7 @@ class Loop:
     @cached_property
     def is_guarded(self) -> bool:
         """Whether its body chooses by bounds what it evaluates."""
-        return any(isinstance(node, Guarded) for node in self.body.walk())
+        return any(isinstance(node, Guarded) for node in self.nodes)
 
     def without_reads(self) -> Loop:
         """The same loop where the domain has no points, so that no body is ever evaluated. What does not

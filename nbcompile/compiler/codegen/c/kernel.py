@@ -223,8 +223,9 @@ class KernelPrinter:
                 if is_sure:
                     certain.add(value.number)
                 stack.append((value, is_sure, True))
-                open_guard = value.kind == "guard" and decide(value.bounds, ranges) is None
-                for child in reversed(self.children(value, ranges)):
+                children = self.children(value, ranges)
+                open_guard = value.kind == "guard" and len(children) > 1
+                for child in reversed(children):
                     guarded = open_guard and child in value.args
                     stack.append((child, is_sure and not guarded, False))
 
