@@ -201,15 +201,61 @@ def power(b: Builder, x: Operand, y: Operand) -> View:
     return b.pointwise(lambda x, y: op("pow", x, y), x, y)
 
 
-@lowering(aten.ldexp.Tensor, samples=binary())
+def _far() -> tuple[torch.Tensor, torch.Tensor]:
+    """Numbers of either size, zeros and what is none, and exponents with a power that no float32 holds."""
+    numbers = [1e-30, 1e30, -1.5, 4 / 3, 3e-39, 0.0, -0.0, math.inf, -math.inf, math.nan]
+    exponents = [-9999, -2000, -260, -203, -149, -140, -127, -1, 0, 150, 255, 300, 2000, 2**31 - 1, -(2**31)]
+    far, powers = torch.broadcast_tensors(torch.tensor(numbers).view(-1, 1), torch.tensor(exponents))
+    return far.contiguous(), powers
+
+
+@lowering(
+    aten.ldexp.Tensor,
+    samples=binary()
+    + [
+        sample
+        for dtype in FLOATS
+        for sample in calls(**{
+            f"{dtype}_far": lambda draw, dtype=dtype: call(_far()[0].to(dtype), _far()[1]),
+            f"{dtype}_int32": lambda draw, dtype=dtype: call(_far()[0].to(dtype), _far()[1].int()),
+        })
+    ]
+    + calls(
+        wraps=lambda draw: call(draw(4), torch.tensor([2**32 + 3, -(2**32), 2**31, 2**40])),
+        double=lambda draw: call(
+            torch.tensor([3.0, 4 / 3, 4 / 3, 1e-300], dtype=torch.float64),
+            torch.tensor([-1030, -1050, 1000, 1100]),
+        ),
+        bytes=lambda draw: call(draw(7) * 1e-30, torch.full([7], 150, dtype=torch.uint8)),
+        whole=lambda draw: call(draw(7, dtype=torch.int32), torch.tensor([[127], [-149], [20]])),
+        number=lambda draw: call(draw(7) * 1e-30, torch.tensor(150)),
+    ),
+)  # fmt: skip
 def ldexp(b: Builder, x: View, exponent: View) -> View:
-    """``x * 2**exponent``. The power is rounded to a dtype of its own first: it may overflow where the
-    product would not."""
+    """``x * 2**exponent``: rounded once for a floating-point ``x`` and an integer exponent, of which the last
+    32 bits count. Of others the power is rounded to a dtype of its own first: it may overflow where the
+    product would not. LoweringError for a bool as the exponent of a floating-point number."""
+    if x.dtype.is_floating_point and not exponent.dtype.is_floating_point:
+        if exponent.dtype == torch.bool:
+            raise LoweringError("a bool is the exponent of a power of two")
+        return _scaled(b, x, exponent)
     scale = b.promote(exponent, 2.0)  # the power of two is a tensor of its own in ATen
     return b.pointwise(
         lambda x, e: x * op("exp2", e.cast(compute_dtype(scale))).cast(scale).cast(x.dtype),
         x, exponent, compute=compute_dtype(b.result_dtype()),
     )  # fmt: skip
+
+
+def _scaled(b: Builder, x: View, exponent: View) -> View:
+    """C's ``ldexp``, whose exponent is an int. Beyond 9999 nothing of the largest type is left."""
+    dtype = b.result_dtype()
+
+    def body(*at: IndexExpr) -> Expr:
+        number, power = b.element(x, at, compute_dtype(dtype)), b.element(exponent, at, torch.int32)
+        held = op("minimum", op("maximum", power, -9999), 9999)
+        return op("ldexp", number, held.cast(number.dtype))
+
+    return b.generate(b.result_shape(), dtype, body)
 
 
 # -- the smaller and the larger ---------------------------------------------------------------
