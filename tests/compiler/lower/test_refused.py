@@ -40,6 +40,8 @@ REFUSED |= {
     "a slice of bytes": (lambda x: x.index_fill(0, torch.tensor([0]), 300), (BYTES,)),
     "bytes here and there": (lambda x: x.scatter(0, torch.tensor([0]), 300), (BYTES,)),
     "no integer": (lambda x: x + x.new_full((2,), float("nan")), (BYTES,)),
+    "the place of the largest truth": (lambda x: (x > 0).argmax(), (torch.ones(3),)),
+    "places of the smallest truths": (lambda x: (x > 0).argmin(1, keepdim=True), (torch.ones(3, 2),)),
     "a bool as an exponent": (lambda x: torch.ldexp(x + 1, x > 0), (torch.ones(3),)),
     "a number beside floats": (lambda x: torch.where(x > 0, 1e300, x), (torch.ones(3),)),
 }

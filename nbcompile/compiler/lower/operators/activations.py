@@ -109,8 +109,8 @@ def _ends(b: Builder, x: View, eps: Any) -> tuple[Callable[[Expr], Expr], Any, A
 
 @lowering(aten.logit.default, samples=_SHARES)
 def logit(b: Builder, x: View, eps: Any = None) -> View:
-    """``log(x / (1 - x))``, of an ``x`` that is limited to [``eps``, ``1 - eps``]. A negative ``eps`` is none, as
-    what is outside of [0, 1] is NaN either way."""
+    """``log(x / (1 - x))``, of an ``x`` that is limited to [``eps``, ``1 - eps``]. A negative ``eps``
+    is none, as what is outside of [0, 1] is NaN either way."""
     held, low, high = _ends(b, x, eps)
 
     def body(x: Expr) -> Expr:
