@@ -61,7 +61,8 @@ def leaky_relu(b: Builder, x: View, negative_slope: float = 0.01) -> View:
 def threshold(b: Builder, x: View, threshold: Any, value: Any) -> View:
     """``value``, as the dtype holds it, where ``x <= threshold``, else ``x``: also where it is NaN."""
     dtype = b.result_dtype()
-    check_ends(dtype, threshold, value)
+    check_ends(dtype, value)
+    check_ends(compute_dtype(dtype), threshold)  # compared as it is
 
     def body(x: Expr) -> Expr:
         filled = as_held(constant_like(value, x), dtype)

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from nbcompile.compiler.loop_ir.expr import (
+    HALF,
     Constant,
     Expr,
     SizeNumber,
@@ -22,12 +23,22 @@ from nbcompile.compiler.loop_ir.index import Index, IndexExpr
 from nbcompile.compiler.loop_ir.nodes import View
 from nbcompile.compiler.loop_ir.proofs import proves
 from nbcompile.compiler.lower.builder import Builder, Operand
+from nbcompile.compiler.lower.fitting import require_number
 from nbcompile.compiler.lower.registry import lowering
 from nbcompile.compiler.lower.samples import FLOATS, INTS, binary, call, calls, with_numbers
 from nbcompile.errors import LoweringError
 
 aten = torch.ops.aten
 SIGNED = (torch.int64, torch.int32, torch.int8)
+
+
+def _factor(b: Builder, alpha: Any) -> Any:
+    """What the second operand of a sum is multiplied by: on a CPU as the type of the result holds it.
+    LoweringError for a number too large for that."""
+    dtype = b.result_dtype()
+    require_number(alpha, dtype)
+    rounded = dtype in HALF and not b.options.chip.is_gpu and isinstance(alpha, int | float)
+    return float(torch.tensor(alpha, dtype=dtype)) if rounded else alpha
 
 
 def _plus(x: Expr, y: Expr, alpha: Any) -> Expr:
@@ -45,17 +56,20 @@ def _plus(x: Expr, y: Expr, alpha: Any) -> Expr:
 )
 @lowering(aten.add.Scalar, samples=with_numbers(2, 0.3, alpha=[1, 3]))
 def add(b: Builder, x: Operand, y: Operand, alpha: Any = 1) -> View:
-    """``x + alpha * y``; of bools the logical or."""
-    return b.pointwise(lambda x, y: _plus(x, y, alpha), x, y)
+    """``x + alpha * y``; of bools the logical or. LoweringError for an ``alpha`` too large for the type."""
+    factor = _factor(b, alpha)
+    return b.pointwise(lambda x, y: _plus(x, y, factor), x, y)
 
 
 @lowering(aten.sub.Tensor, samples=binary(alpha=[1, 3]))
 @lowering(aten.sub.Scalar, samples=with_numbers(2, 0.3, alpha=[1, 3]))
 def sub(b: Builder, x: Operand, y: Operand, alpha: Any = 1) -> View:
-    """``x - alpha * y``, in the type of the result. LoweringError for bools, which eager refuses."""
+    """``x - alpha * y``, in the type of the result. LoweringError for bools, which eager refuses, and for an
+    ``alpha`` too large for the type."""
     if any(isinstance(each, bool) or getattr(each, "dtype", None) == torch.bool for each in (x, y)):
         raise LoweringError("a bool is subtracted, or subtracted from")
-    return b.pointwise(lambda x, y: x - (y if alpha == 1 else y * alpha), x, y)
+    factor = _factor(b, alpha)
+    return b.pointwise(lambda x, y: x - (y if factor == 1 else y * factor), x, y)
 
 
 @lowering(aten.mul.Tensor, samples=binary((*FLOATS, *INTS, torch.bool)))
@@ -159,7 +173,10 @@ def _rest(b: Builder, x: Operand, y: Operand, name: str) -> View:
 )
 def pow_number(b: Builder, x: View, exponent: Any) -> View:
     """``x ** exponent``: 0 to 4 by products (the power 0 is 1, of NaN too), -1 to -4 by their reciprocals,
-    0.5 and -0.5 by square roots. LoweringError for an integer to a negative power."""
+    0.5 and -0.5 by square roots. LoweringError for an integer to a negative power, and for a power that a
+    half type does not hold."""
+    if b.result_dtype() in HALF:
+        require_number(exponent, b.result_dtype())
     if not b.result_dtype().is_floating_point and exponent < 0:
         raise LoweringError("an integer to a negative power raises")
     if exponent in (0.5, -0.5) and x.dtype == torch.float16 and not b.options.chip.is_gpu:
@@ -332,9 +349,13 @@ _TENSOR_CLAMPS = calls(
 
 
 def check_ends(dtype: torch.dtype, *ends: Any) -> None:
-    """LoweringError for a number that this integer type does not hold: by torch 2.14 it wraps round or is
-    refused, from 2.15 on it is no end at all."""
-    if dtype.is_floating_point or dtype == torch.bool:
+    """LoweringError for a number that this type does not hold. Of floating-point types eager refuses it; of
+    integers by torch 2.14 it wraps round or is refused, from 2.15 on it is no end at all."""
+    if dtype == torch.bool:
+        return
+    if dtype.is_floating_point:
+        for end in ends:
+            require_number(end, dtype)
         return
     limits = torch.iinfo(dtype)
     if not all(limits.min <= end <= limits.max for end in ends if isinstance(end, int)):
