@@ -321,7 +321,7 @@ REFERENCE: dict[str, Callable[..., torch.Tensor]] = {
     "fmod": torch.fmod, "remainder": torch.remainder, "pow": torch.pow, "atan2": torch.atan2,
     "hypot": torch.hypot, "copysign": torch.copysign, "nextafter": torch.nextafter,
     # torch's would have the extents of x, and warn
-    "ldexp": lambda *args: torch.ldexp((both := torch.broadcast_tensors(*args))[0], both[1].int()),
+    "ldexp": lambda x, exponent: torch.ldexp(x * torch.ones_like(exponent), exponent.int()),
     "minimum": torch.minimum, "maximum": torch.maximum, "fmin": torch.fmin, "fmax": torch.fmax,
     "lt": torch.lt, "le": torch.le, "gt": torch.gt, "ge": torch.ge, "eq": torch.eq, "ne": torch.ne,
     "and": torch.logical_and, "or": torch.logical_or, "not": torch.logical_not,

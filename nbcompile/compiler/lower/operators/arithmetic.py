@@ -222,8 +222,8 @@ def _far() -> tuple[torch.Tensor, torch.Tensor]:
     """Numbers of either size, zeros and what is none, and exponents with a power that no float32 holds."""
     numbers = [1e-30, 1e30, -1.5, 4 / 3, 3e-39, 0.0, -0.0, math.inf, -math.inf, math.nan]
     exponents = [-9999, -2000, -260, -203, -149, -140, -127, -1, 0, 150, 255, 300, 2000, 2**31 - 1, -(2**31)]
-    far, powers = torch.broadcast_tensors(torch.tensor(numbers).view(-1, 1), torch.tensor(exponents))
-    return far.contiguous(), powers
+    far = torch.tensor(numbers).repeat_interleave(len(exponents))
+    return far, torch.tensor(exponents).repeat(len(numbers))
 
 
 @lowering(
