@@ -40,7 +40,7 @@ _KEPT = (
     # the rewrite divides a complex number by its size as a complex number: NaN where that is subnormal
     "sgn "
     # the rewrites ask of float32 what a half type has rounded
-    "isposinf isneginf threshold"
+    "isposinf isneginf threshold logit logit_backward"
 ).split()
 
 # A core walks the middle of a padded tensor along memory; a GPU reads by the index that torch writes.

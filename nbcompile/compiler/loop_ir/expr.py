@@ -274,6 +274,7 @@ SCALAR_OPS: dict[str, int] = {
     # sign of its first and "remainder" that of its second argument. "minimum"/"maximum" spread NaN,
     # "fmin"/"fmax" drop it. "and"/"or"/"not" are logical on bool. "round" rounds half to even.
     # "shr" is arithmetic. "philox_uniform"(seed, offset) is in [0, 1), see codegen.
+    # "ldexp" takes a whole exponent that an int32 holds, in its first argument's type.
     # "bitcast" takes the bits for those of another type (BITCASTS).
     **dict.fromkeys(
         "neg abs sign exp exp2 expm1 log log2 log10 log1p sqrt rsqrt reciprocal sin cos tan asin acos atan "
@@ -282,7 +283,7 @@ SCALAR_OPS: dict[str, int] = {
         1,
     ),
     **dict.fromkeys(
-        "add sub mul div truncdiv floordiv fmod remainder pow atan2 hypot copysign nextafter minimum "
+        "add sub mul div truncdiv floordiv fmod remainder pow atan2 hypot copysign nextafter ldexp minimum "
         "maximum fmin fmax lt le gt ge eq ne and or bitand bitor bitxor shl shr philox_uniform".split(),
         2,
     ),

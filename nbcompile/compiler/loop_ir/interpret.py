@@ -320,6 +320,8 @@ REFERENCE: dict[str, Callable[..., torch.Tensor]] = {
     "floordiv": lambda x, y: torch.div(x, y, rounding_mode="floor"),
     "fmod": torch.fmod, "remainder": torch.remainder, "pow": torch.pow, "atan2": torch.atan2,
     "hypot": torch.hypot, "copysign": torch.copysign, "nextafter": torch.nextafter,
+    # torch's would have the extents of x, and warn
+    "ldexp": lambda x, exponent: torch.ldexp(x * torch.ones_like(exponent), exponent.int()),
     "minimum": torch.minimum, "maximum": torch.maximum, "fmin": torch.fmin, "fmax": torch.fmax,
     "lt": torch.lt, "le": torch.le, "gt": torch.gt, "ge": torch.ge, "eq": torch.eq, "ne": torch.ne,
     "and": torch.logical_and, "or": torch.logical_or, "not": torch.logical_not,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import pytest
@@ -40,7 +41,23 @@ REFUSED |= {
     "a slice of bytes": (lambda x: x.index_fill(0, torch.tensor([0]), 300), (BYTES,)),
     "bytes here and there": (lambda x: x.scatter(0, torch.tensor([0]), 300), (BYTES,)),
     "no integer": (lambda x: x + x.new_full((2,), float("nan")), (BYTES,)),
+    "the place of the largest truth": (lambda x: (x > 0).argmax(), (torch.ones(3),)),
+    "places of the smallest truths": (lambda x: (x > 0).argmin(1, keepdim=True), (torch.ones(3, 2),)),
+    "a bool as an exponent": (lambda x: torch.ldexp(x + 1, x > 0), (torch.ones(3),)),
     "a number beside floats": (lambda x: torch.where(x > 0, 1e300, x), (torch.ones(3),)),
+}
+HALVES = torch.ones(3, dtype=torch.float16)
+REFUSED |= {
+    "halves filled": (lambda x: x.masked_fill(x > 0, -1e9) + 1, (HALVES,)),
+    "halves filled in place": (lambda x: x.clone().masked_fill_(x > 0, 10**6), (HALVES,)),
+    "halves clamped": (lambda x: x.clamp(-1e6, 1e6) + 1, (HALVES,)),
+    "halves clamped below": (lambda x: x.clamp_min(-1e6) + 1, (HALVES,)),
+    "halves from -65510": (lambda x: torch.nn.functional.hardtanh(x, -65510.0, 0.0), (HALVES,)),
+    "halves beyond a threshold": (lambda x: torch.nn.functional.threshold(x, 0.0, 1e6), (HALVES,)),
+    "halves to a power": (lambda x: x**1e6, (HALVES,)),
+    "a multiple of halves": (lambda x: torch.add(x, x, alpha=1e6), (HALVES,)),
+    "bfloat16 clamped": (lambda x: x.clamp(max=3.4e38) + 1, (HALVES.bfloat16(),)),
+    "floats clamped": (lambda x: x.clamp(-3.4e39, 3.4e39) + 1, (torch.ones(3),)),
 }
 
 
@@ -55,6 +72,32 @@ def test_it_raises_as_eager_does(name: str, dynamic: bool) -> None:
         program(*inputs)
     with pytest.raises((IndexError, RuntimeError)):
         run(*inputs)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_what_a_half_type_holds_is_no_mistake(dtype: torch.dtype) -> None:
+    """An infinity, the largest number, and what is computed with in float32."""
+    most, beyond, functional = torch.finfo(dtype).max, 1e6, torch.nn.functional
+
+    def program(x: Tensor) -> list[Tensor]:
+        filled = [x.masked_fill(x > 0, value) for value in (-math.inf, most, -most)]
+        limited = [x.clamp(-most, most), x.clamp(max=math.inf), functional.threshold(x, -beyond, 0.5)]
+        return [*filled, *limited, x + beyond, x > beyond, x * beyond]
+
+    x = torch.tensor([-2.0, 0.0, 1.5, math.inf, math.nan]).to(dtype)
+    torch._dynamo.reset()
+    run = nbcompile.compile(program, options={"cache": False})
+    torch.testing.assert_close(run(x), program(x), rtol=0, atol=0, equal_nan=True)
+    assert run.ran_compiled and not run.compilation.library_calls
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_a_multiple_is_by_a_number_of_the_type(dtype: torch.dtype) -> None:
+    x, y = torch.randn(2, 4096, generator=torch.Generator().manual_seed(0)).to(dtype)
+    torch._dynamo.reset()
+    run = nbcompile.compile(lambda x, y: (torch.add(x, y, alpha=0.3), torch.sub(x, y, alpha=-0.7)))
+    expected = torch.add(x, y, alpha=0.3), torch.sub(x, y, alpha=-0.7)
+    torch.testing.assert_close(run(x, y), expected, rtol=0, atol=0)
 
 
 @pytest.mark.parametrize(
@@ -169,3 +212,16 @@ def test_numbers_that_fit_cost_no_call() -> None:
     run = nbcompile.compile(program, options={"cache": False})
     assert all(map(torch.equal, run(*given), program(*given)))
     assert run.ran_compiled and not run.compilation.library_calls
+
+
+@pytest.mark.parametrize("mean", [torch.zeros(3).half(), torch.zeros(3).bfloat16(), torch.tensor(0.0)])
+@pytest.mark.parametrize("std", [torch.ones(3), torch.ones(3).half(), torch.tensor(1.0)])
+def test_numbers_are_drawn_of_the_type_of_their_mean(mean: Tensor, std: Tensor) -> None:
+    torch._dynamo.reset()
+    run = nbcompile.compile(lambda mean, std: torch.normal(mean, std) + 1, options={"cache": False})
+    torch.manual_seed(3)
+    expected = torch.normal(mean, std) + 1
+    torch.manual_seed(3)
+    torch.testing.assert_close(run(mean, std), expected)
+    if torch.result_type(mean, std) == mean.dtype:
+        assert run.ran_compiled

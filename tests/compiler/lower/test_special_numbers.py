@@ -74,3 +74,44 @@ def test_a_root_written_as_a_power(exponent: float, dtype: torch.dtype) -> None:
     torch.testing.assert_close(made, expected, equal_nan=True)
     assert torch.equal(made[made == 0].signbit(), expected[made == 0].signbit())
     assert compiled.ran_compiled
+
+
+@pytest.mark.parametrize("interpret", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16])
+def test_a_power_of_two_that_no_number_is(dtype: torch.dtype, interpret: bool) -> None:
+    """The product fits though the power does not; what becomes subnormal is rounded once."""
+    numbers = [0.0, -0.0, inf, -inf, nan, *(4 / 3 * 2.0**power for power in (0, -1, -20, -100, 15, 120))]
+    powers = torch.tensor([0, 1, 10, 100, 128, 150, 250, 1023, 1100, 2**31 - 1, 2**32 + 5])
+    powers = torch.cat([powers, -powers])
+    x = torch.tensor(numbers, dtype=torch.float64).to(dtype).repeat_interleave(len(powers))
+    exponent = powers.repeat(len(numbers))
+    torch._dynamo.reset()
+    compiled = nbcompile.compile(torch.ldexp, options={"cache": False, "interpret": interpret})
+    for given in (exponent, exponent.int()):
+        made, expected = compiled(x, given), torch.ldexp(x, given)
+        torch.testing.assert_close(made, expected, rtol=0, atol=0, equal_nan=True)
+        assert torch.equal(made[~made.isnan()].signbit(), expected[~made.isnan()].signbit())
+    assert compiled.ran_compiled
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_a_number_is_made_of_its_parts_again(dynamic: bool) -> None:
+    x = torch.tensor([3e38, 1.0, -1e-45, 1.2e-38, 0.0])
+    torch._dynamo.reset()
+    assert torch.equal(nbcompile.compile(lambda x: torch.ldexp(*torch.frexp(x)), dynamic=dynamic)(x), x)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("eps", [None, 1e-9, 1e-6, 1e-3, 0.3])
+def test_the_ends_of_a_logit_are_numbers_of_its_type(dtype: torch.dtype, eps: float | None) -> None:
+    """On a CPU, and each step of it is. (In the last elements of a thread ATen's gradient at -0 differs.)"""
+    x = torch.cat([torch.tensor([0.0, -0.0, 1.0, 0.9995, nan, inf, -inf]), torch.linspace(-0.1, 1.1, 1017)])
+    here, there = (x.to(dtype).requires_grad_() for _ in range(2))
+    torch._dynamo.reset()
+    compiled = nbcompile.compile(lambda x: torch.logit(x, eps), options={"cache": False})
+    made, expected = compiled(here), torch.logit(there, eps)
+    torch.testing.assert_close(made, expected, rtol=1e-3, atol=0, equal_nan=True)  # the logarithm's last bit
+    made.backward(torch.ones_like(made))
+    expected.backward(torch.ones_like(expected))
+    torch.testing.assert_close(here.grad, there.grad, rtol=0, atol=0, equal_nan=True)
+    assert compiled.ran_compiled

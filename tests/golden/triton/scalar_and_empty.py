@@ -40,5 +40,5 @@ def k2_sum(sum_1_ptr, XBLOCK: tl.constexpr, RBLOCK: tl.constexpr):
     j_in = j < 5
     i = tl.arange(0, RBLOCK)[None, :]
     i_in = i < 0
-    sum_1 = tl.sum(tl.where(i_in, tl.full([XBLOCK, RBLOCK], tl.full((), 0.0, tl.float32), tl.float32), 0.0), axis=1)[:, None]
+    sum_1 = tl.sum(tl.where(i_in, tl.full([1, RBLOCK], tl.full((), 0.0, tl.float32), tl.float32), 0.0), axis=1)[:, None]
     tl.store(sum_1_ptr + j, sum_1, mask=j_in)

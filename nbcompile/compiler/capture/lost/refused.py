@@ -8,6 +8,7 @@ most of them).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -60,6 +61,16 @@ def _norm(*places: int) -> Check:
     return check
 
 
+def _held(input: torch.Tensor, *args: Any) -> None:
+    """Numbers that the input's type holds."""
+    if not input.is_floating_point() or input.device.type != "cpu":
+        return  # a GPU computes with the numbers of half types in float32
+    most = torch.finfo(input.dtype).max
+    for each in args:
+        if isinstance(each, int | float) and math.isfinite(each) and abs(each) > most:
+            raise LoweringError(f"eager refuses {each}, which {_named([input.dtype])} does not hold")
+
+
 def _loss_of_classes(input: torch.Tensor, target: torch.Tensor, weight: torch.Tensor | None, *_: Any) -> None:
     if target.dtype not in (torch.int64, torch.uint8):
         raise LoweringError(
@@ -71,6 +82,12 @@ def _loss_of_classes(input: torch.Tensor, target: torch.Tensor, weight: torch.Te
 def _of_some(input: torch.Tensor) -> None:
     if any(isinstance(size, int) and size == 0 for size in input.shape):
         raise LoweringError("there is no extreme of no elements")
+
+
+def _drawn(mean: torch.Tensor, std: torch.Tensor, *_: Any) -> None:
+    """Not refused: a fake tensor is of the type that both make, what eager draws of the mean's."""
+    if torch.result_type(mean, std) != mean.dtype:
+        raise LoweringError(f"eager draws numbers of {_named([mean.dtype])} here, and torch traces others")
 
 
 def _floating(input: torch.Tensor, *_: Any) -> None:
@@ -104,6 +121,8 @@ _CHECKS: dict[str, Check] = {
     "max": _of_some,
     "min": _of_some,
     "silu": _floating,
+    "normal": _drawn,
+    **dict.fromkeys(("masked_fill", "clamp_min", "clamp_max"), _held),
 }
 
 
@@ -112,7 +131,7 @@ def checked(table: dict[Any, Rewrite]) -> dict[Any, Rewrite]:
     found = dict(table)
     for name, check in _CHECKS.items():
         packet = getattr(aten, name, None)  # not every torch has each of these
-        for overload in ("default", "no_stats"):
+        for overload in ("default", "no_stats", "Scalar", "Tensor_Tensor"):
             if (op := getattr(packet, overload, None)) is not None:
                 found[op] = _after(check, table.get(op))
     return found

@@ -44,7 +44,7 @@ LIBM = dict.fromkeys(
 INLINE = frozenset("sqrt floor ceil trunc".split())  # the compiler makes instructions of these
 CALLED = (LIBM.keys() | {"sigmoid"}) - INLINE - {"exp"}
 """Operations that call the library, in vectors too."""
-ONE_AT_A_TIME = frozenset("floordiv remainder fmod nextafter lgamma".split()) | SPECIAL.keys()
+ONE_AT_A_TIME = frozenset("floordiv remainder fmod nextafter ldexp lgamma".split()) | SPECIAL.keys()
 """Operations, of floats, of which not every compiler makes vectors."""
 
 
@@ -208,6 +208,7 @@ _FLOAT_OPERATORS: dict[str, Callable[[list[str], str, str], str]] = {
     "isnan": lambda a, s, one: f"{a[0]} != {a[0]}",
     "isinf": lambda a, s, one: f"__builtin_fabs{s}({a[0]}) == __builtin_inf{s}()",
     "signbit": lambda a, s, one: f"__builtin_copysign{s}({one}, {a[0]}) < 0",
+    "ldexp": lambda a, s, one: f"__builtin_ldexp{s}({a[0]}, (int){a[1]})",
 }
 
 _INT_OPERATORS: dict[str, Callable[[list[str], str], str]] = {

@@ -109,7 +109,7 @@ class Accumulating:
             if dtype.itemsize == 8:
                 literal = f"tl.full((), {literal}, {TRITON_TYPES[dtype]})"
             if item.value.kind == "const":
-                found = TileExpression(f"tl.full({p.shape_text()}, {found.bare}, {TRITON_TYPES[dtype]})")
+                found = TileExpression(p.full(found.bare, dtype, self._shape_along(frozenset())))
             found = TileExpression(f"tl.where({' & '.join(masks)}, {found.bare}, {literal})")
         return found
 
@@ -119,10 +119,16 @@ class Accumulating:
         dims = p.dims_of(item.value.axes)
         if self.place in dims or masked:
             return found
+        shape = self._shape_along(dims)
         if item.value.kind == "const":
-            dtype = TRITON_TYPES[self.dtype(item)]
-            return TileExpression(f"tl.full({p.shape_text()}, {found.bare}, {dtype})")
-        return TileExpression(f"tl.broadcast_to({found}, {p.shape_text()})")
+            return TileExpression(p.full(found.bare, self.dtype(item), shape))
+        return TileExpression(f"tl.broadcast_to({found}, [{', '.join(shape)}])")
+
+    def _shape_along(self, dims: frozenset[int]) -> list[str]:
+        """The tile's shape with what is to be reduced and ``dims`` alone: a sum over the rows of one value a
+        row is kept in a column, and nothing wider may be added to it."""
+        wanted = dims | {self.place}
+        return [block if place in wanted else "1" for place, block in enumerate(self.printer.shape)]
 
     # -- a whole row in one tile ------------------------------------------------------------------------
 

@@ -8,9 +8,10 @@ from typing import Any
 
 import torch
 
-from nbcompile.compiler.loop_ir.expr import Expr, as_held, constant_like, op, where
+from nbcompile.compiler.loop_ir.expr import Expr, as_held, compute_dtype, constant_like, op, scalar, where
 from nbcompile.compiler.loop_ir.nodes import View
 from nbcompile.compiler.lower.builder import Builder
+from nbcompile.compiler.lower.fitting import require_number
 from nbcompile.compiler.lower.operators.arithmetic import check_ends, clamp
 from nbcompile.compiler.lower.registry import Sample, lowering
 from nbcompile.compiler.lower.samples import FLOATS, INTS, Call, Draw, call, calls, unary
@@ -60,7 +61,8 @@ def leaky_relu(b: Builder, x: View, negative_slope: float = 0.01) -> View:
 def threshold(b: Builder, x: View, threshold: Any, value: Any) -> View:
     """``value``, as the dtype holds it, where ``x <= threshold``, else ``x``: also where it is NaN."""
     dtype = b.result_dtype()
-    check_ends(dtype, threshold, value)
+    check_ends(dtype, value)
+    check_ends(compute_dtype(dtype), threshold)  # compared as it is
 
     def body(x: Expr) -> Expr:
         filled = as_held(constant_like(value, x), dtype)
@@ -73,6 +75,64 @@ def threshold(b: Builder, x: View, threshold: Any, value: Any) -> View:
 def threshold_backward(b: Builder, grad: View, x: View, threshold: Any) -> View:
     """0 where ``x <= threshold``, else ``grad``: also where ``x`` is NaN."""
     return _gated(b, grad, x, lambda grad, x: where(x <= threshold, 0, grad))
+
+
+# -- the sigmoid's inverse --------------------------------------------------------------------
+
+# of half types an end as near as 1e-3 is another on a GPU
+_EDGES = (0.0, -0.0, 1.0, 0.9995, math.inf, -math.inf, math.nan)
+_SHARES = [
+    sample
+    for dtype in (*FLOATS, torch.int64, torch.bool)
+    for eps in (None, -1.0, 0.3, *(() if dtype in FLOATS[2:] else (1e-9, 1e-3)))
+    for sample in calls(**{
+        f"{dtype}_{eps}": lambda draw, dtype=dtype, eps=eps: call(
+            torch.cat([draw(40, low=-0.2, high=1.2), torch.tensor(_EDGES)]).to(dtype), eps
+        ),
+    })
+]  # fmt: skip
+
+
+def _ends(b: Builder, x: View, eps: Any) -> tuple[Callable[[Expr], Expr], Any, Any]:
+    """What a CPU does to each step of a half type, and the ends ``eps`` and ``1 - eps`` so rounded: a GPU
+    computes in float32."""
+    dtype = b.result_dtype()
+
+    def held(value: Expr) -> Expr:
+        return value if b.options.chip.is_gpu else as_held(value, dtype)
+
+    if eps is None:
+        return held, None, None
+    require_number(eps, dtype)
+    low = held(scalar(eps, compute_dtype(dtype)))
+    return held, low, held(1 - low)
+
+
+@lowering(aten.logit.default, samples=_SHARES)
+def logit(b: Builder, x: View, eps: Any = None) -> View:
+    """``log(x / (1 - x))``, of an ``x`` that is limited to [``eps``, ``1 - eps``]. A negative ``eps``
+    is none, as what is outside of [0, 1] is NaN either way."""
+    held, low, high = _ends(b, x, eps)
+
+    def body(x: Expr) -> Expr:
+        if low is not None:
+            x = where(x < low, low, where(x > high, high, x))
+        return op("log", held(x / held(1 - x)))
+
+    return b.pointwise(body, x)
+
+
+@lowering(aten.logit_backward.default, samples=_pairs() + _pairs(1e-3) + _pairs(-1.0))
+def logit_backward(b: Builder, grad: View, x: View, eps: Any = None) -> View:
+    """``grad / (x * (1 - x))`` from end to end, else 0; NaN where there is no ``eps``, or a negative one."""
+    none = eps is None or (isinstance(eps, int | float) and eps < 0)
+    held, low, high = _ends(b, x, 0.0 if none else eps)
+
+    def body(grad: Expr, x: Expr) -> Expr:
+        slope = grad / held(x * held(1 - x))
+        return where(op("and", x >= low, x <= high), slope, math.nan if none else 0.0)
+
+    return _gated(b, grad, x, body)
 
 
 def _gated(b: Builder, grad: View, x: View, body: Callable[[Expr, Expr], Expr]) -> View:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from nbcompile.compiler.loop_ir.expr import (
+    HALF,
     Constant,
     Expr,
     SizeNumber,
@@ -22,12 +23,22 @@ from nbcompile.compiler.loop_ir.index import Index, IndexExpr
 from nbcompile.compiler.loop_ir.nodes import View
 from nbcompile.compiler.loop_ir.proofs import proves
 from nbcompile.compiler.lower.builder import Builder, Operand
+from nbcompile.compiler.lower.fitting import require_number
 from nbcompile.compiler.lower.registry import lowering
 from nbcompile.compiler.lower.samples import FLOATS, INTS, binary, call, calls, with_numbers
 from nbcompile.errors import LoweringError
 
 aten = torch.ops.aten
 SIGNED = (torch.int64, torch.int32, torch.int8)
+
+
+def _factor(b: Builder, alpha: Any) -> Any:
+    """What the second operand of a sum is multiplied by: on a CPU as the type of the result holds it.
+    LoweringError for a number too large for that."""
+    dtype = b.result_dtype()
+    require_number(alpha, dtype)
+    rounded = dtype in HALF and not b.options.chip.is_gpu and isinstance(alpha, int | float)
+    return float(torch.tensor(alpha, dtype=dtype)) if rounded else alpha
 
 
 def _plus(x: Expr, y: Expr, alpha: Any) -> Expr:
@@ -45,17 +56,20 @@ def _plus(x: Expr, y: Expr, alpha: Any) -> Expr:
 )
 @lowering(aten.add.Scalar, samples=with_numbers(2, 0.3, alpha=[1, 3]))
 def add(b: Builder, x: Operand, y: Operand, alpha: Any = 1) -> View:
-    """``x + alpha * y``; of bools the logical or."""
-    return b.pointwise(lambda x, y: _plus(x, y, alpha), x, y)
+    """``x + alpha * y``; of bools the logical or. LoweringError for an ``alpha`` too large for the type."""
+    factor = _factor(b, alpha)
+    return b.pointwise(lambda x, y: _plus(x, y, factor), x, y)
 
 
 @lowering(aten.sub.Tensor, samples=binary(alpha=[1, 3]))
 @lowering(aten.sub.Scalar, samples=with_numbers(2, 0.3, alpha=[1, 3]))
 def sub(b: Builder, x: Operand, y: Operand, alpha: Any = 1) -> View:
-    """``x - alpha * y``, in the type of the result. LoweringError for bools, which eager refuses."""
+    """``x - alpha * y``, in the type of the result. LoweringError for bools, which eager refuses, and for an
+    ``alpha`` too large for the type."""
     if any(isinstance(each, bool) or getattr(each, "dtype", None) == torch.bool for each in (x, y)):
         raise LoweringError("a bool is subtracted, or subtracted from")
-    return b.pointwise(lambda x, y: x - (y if alpha == 1 else y * alpha), x, y)
+    factor = _factor(b, alpha)
+    return b.pointwise(lambda x, y: x - (y if factor == 1 else y * factor), x, y)
 
 
 @lowering(aten.mul.Tensor, samples=binary((*FLOATS, *INTS, torch.bool)))
@@ -159,7 +173,10 @@ def _rest(b: Builder, x: Operand, y: Operand, name: str) -> View:
 )
 def pow_number(b: Builder, x: View, exponent: Any) -> View:
     """``x ** exponent``: 0 to 4 by products (the power 0 is 1, of NaN too), -1 to -4 by their reciprocals,
-    0.5 and -0.5 by square roots. LoweringError for an integer to a negative power."""
+    0.5 and -0.5 by square roots. LoweringError for an integer to a negative power, and for a power that a
+    half type does not hold."""
+    if b.result_dtype() in HALF:
+        require_number(exponent, b.result_dtype())
     if not b.result_dtype().is_floating_point and exponent < 0:
         raise LoweringError("an integer to a negative power raises")
     if exponent in (0.5, -0.5) and x.dtype == torch.float16 and not b.options.chip.is_gpu:
@@ -201,15 +218,61 @@ def power(b: Builder, x: Operand, y: Operand) -> View:
     return b.pointwise(lambda x, y: op("pow", x, y), x, y)
 
 
-@lowering(aten.ldexp.Tensor, samples=binary())
+def _far() -> tuple[torch.Tensor, torch.Tensor]:
+    """Numbers of either size, zeros and what is none, and exponents with a power that no float32 holds."""
+    numbers = [1e-30, 1e30, -1.5, 4 / 3, 3e-39, 0.0, -0.0, math.inf, -math.inf, math.nan]
+    exponents = [-9999, -2000, -260, -203, -149, -140, -127, -1, 0, 150, 255, 300, 2000, 2**31 - 1, -(2**31)]
+    far = torch.tensor(numbers).repeat_interleave(len(exponents))
+    return far, torch.tensor(exponents).repeat(len(numbers))
+
+
+@lowering(
+    aten.ldexp.Tensor,
+    samples=binary()
+    + [
+        sample
+        for dtype in FLOATS
+        for sample in calls(**{
+            f"{dtype}_far": lambda draw, dtype=dtype: call(_far()[0].to(dtype), _far()[1]),
+            f"{dtype}_int32": lambda draw, dtype=dtype: call(_far()[0].to(dtype), _far()[1].int()),
+        })
+    ]
+    + calls(
+        wraps=lambda draw: call(draw(4), torch.tensor([2**32 + 3, -(2**32), 2**31, 2**40])),
+        double=lambda draw: call(
+            torch.tensor([3.0, 4 / 3, 4 / 3, 1e-300], dtype=torch.float64),
+            torch.tensor([-1030, -1050, 1000, 1100]),
+        ),
+        bytes=lambda draw: call(draw(7) * 1e-30, torch.full([7], 150, dtype=torch.uint8)),
+        whole=lambda draw: call(draw(7, dtype=torch.int32), torch.tensor([[127], [-149], [20]])),
+        number=lambda draw: call(draw(7) * 1e-30, torch.tensor(150)),
+    ),
+)  # fmt: skip
 def ldexp(b: Builder, x: View, exponent: View) -> View:
-    """``x * 2**exponent``. The power is rounded to a dtype of its own first: it may overflow where the
-    product would not."""
+    """``x * 2**exponent``: rounded once for a floating-point ``x`` and an integer exponent, of which the last
+    32 bits count. Of others the power is rounded to a dtype of its own first: it may overflow where the
+    product would not. LoweringError for a bool as the exponent of a floating-point number."""
+    if x.dtype.is_floating_point and not exponent.dtype.is_floating_point:
+        if exponent.dtype == torch.bool:
+            raise LoweringError("a bool is the exponent of a power of two")
+        return _scaled(b, x, exponent)
     scale = b.promote(exponent, 2.0)  # the power of two is a tensor of its own in ATen
     return b.pointwise(
         lambda x, e: x * op("exp2", e.cast(compute_dtype(scale))).cast(scale).cast(x.dtype),
         x, exponent, compute=compute_dtype(b.result_dtype()),
     )  # fmt: skip
+
+
+def _scaled(b: Builder, x: View, exponent: View) -> View:
+    """C's ``ldexp``, whose exponent is an int. Beyond 9999 nothing of the largest type is left."""
+    dtype = b.result_dtype()
+
+    def body(*at: IndexExpr) -> Expr:
+        number, power = b.element(x, at, compute_dtype(dtype)), b.element(exponent, at, torch.int32)
+        held = op("minimum", op("maximum", power, -9999), 9999)
+        return op("ldexp", number, held.cast(number.dtype))
+
+    return b.generate(b.result_shape(), dtype, body)
 
 
 # -- the smaller and the larger ---------------------------------------------------------------
@@ -286,9 +349,13 @@ _TENSOR_CLAMPS = calls(
 
 
 def check_ends(dtype: torch.dtype, *ends: Any) -> None:
-    """LoweringError for a number that this integer type does not hold: by torch 2.14 it wraps round or is
-    refused, from 2.15 on it is no end at all."""
-    if dtype.is_floating_point or dtype == torch.bool:
+    """LoweringError for a number that this type does not hold. Of floating-point types eager refuses it; of
+    integers by torch 2.14 it wraps round or is refused, from 2.15 on it is no end at all."""
+    if dtype == torch.bool:
+        return
+    if dtype.is_floating_point:
+        for end in ends:
+            require_number(end, dtype)
         return
     limits = torch.iinfo(dtype)
     if not all(limits.min <= end <= limits.max for end in ends if isinstance(end, int)):

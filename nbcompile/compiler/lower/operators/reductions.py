@@ -224,6 +224,11 @@ def _extremes(kind: Literal["max", "min"], of_bool: ReductionKind, place: Reduct
         return fold(b, of_bool if x.dtype == torch.bool else kind, x, dims, keepdim=keepdim)
 
     @lowering(overload(f"arg{kind}"), samples=[*_samples(_PLACES, _EXTREME_TYPES[:-1], empty=[(0,)]), *_TIES])
+    def place_alone(b: Builder, x: View, dim: int | None = None, keepdim: bool = False) -> View:
+        if x.dtype == torch.bool:
+            raise LoweringError(f"eager has no arg{kind} of bools")
+        return places(b, x, dim, keepdim)
+
     def places(b: Builder, x: View, dim: int | None = None, keepdim: bool = False, output: int = 0) -> View:
         def body(value: Expr, *where: IndexExpr) -> Expr:
             return value.cast(torch.uint8) if value.dtype == torch.bool else as_held(value, x.dtype)

@@ -49,6 +49,7 @@ libdevice = SimpleNamespace(
     nearbyint=_elementwise(torch.round),
     fast_dividef=_elementwise(torch.div),
     erfcx=_elementwise(torch.special.erfcx),
+    ldexp=_elementwise(lambda a, b: torch.from_numpy(np.asarray(np.ldexp(a.numpy(), b.numpy())))),
 )
 """The functions of libdevice that generated code calls, on tensors of the interpreter."""
 

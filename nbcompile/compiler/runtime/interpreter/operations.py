@@ -203,6 +203,13 @@ def _to_bfloat16(data: Array) -> Array:
     return np.where(np.isnan(single), np.uint32(0x7FC0), rounded).astype(np.uint16)
 
 
+def _wrapping_sum(self: Any, given: Any) -> Any:
+    """In place of ``ReduceOps.sum``, which counts in 64 bits and refuses one number that 32 do not hold."""
+    data = given.handle.data
+    kind = data.dtype if data.dtype.kind in "iu" else None
+    return self.to_tensor(np.sum(data, axis=self.axis, keepdims=self.keep_dims, dtype=kind), given.dtype)
+
+
 class Reductions:
     """Replacements of ``tl.reduce`` and ``tl.associative_scan`` in the interpreter's language."""
 
@@ -213,6 +220,7 @@ class Reductions:
             "_elementwise_min", "_sum_combine",
         )  # fmt: skip
         self._whole = [getattr(language.standard, name, None) for name in known]
+        interpreter.ReduceOps.sum = _wrapping_sum
         self._scanned = [getattr(language.standard, name, None) for name in ("_sum_combine", "_prod_combine")]
 
     def _tensors(self, arrays: Sequence[Array], dtypes: Sequence[Any]) -> list[Any]:

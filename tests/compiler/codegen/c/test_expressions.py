@@ -37,7 +37,7 @@ BOTH = (
     "gt ge eq ne".split()
 )
 LOGICAL = "not and or bitand bitor bitxor bitnot add mul minimum maximum lt le gt ge eq ne".split()
-ELSEWHERE = {"cast", "bitcast", "where", "fma", "philox_uniform"}
+ELSEWHERE = {"cast", "bitcast", "where", "fma", "ldexp", "philox_uniform"}
 OPERATIONS = {
     torch.float32: FLOAT_ONLY + BOTH,
     torch.float64: FLOAT_ONLY + BOTH,

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+import nbcompile
 from nbcompile.compiler.runtime.gpu.build import build
 from nbcompile.compiler.runtime.interpreter.interpret import interpreted
 from nbcompile.compiler.stages import Argument, Config, KernelText, Launch
@@ -238,3 +239,11 @@ def test_what_is_given_is_checked() -> None:
     with pytest.raises(CodegenError, match="no function pointwise"):
         interpreted(sample("pointwise", text=HEAD))
     call(x, x, 0)  # no program, so nothing is looked at
+
+
+@pytest.mark.parametrize("shape", [(70,), (5, 70), (2, 5000)])
+def test_a_sum_wraps_in_its_own_type(shape: tuple[int, ...]) -> None:
+    x = torch.full(shape, 2**31 - 5, dtype=torch.int32)
+    torch._dynamo.reset()
+    run = nbcompile.compile(lambda x: x.sum(dtype=torch.int32), options={"cache": False, "interpret": True})
+    assert run(x) == x.sum(dtype=torch.int32) and run.ran_compiled

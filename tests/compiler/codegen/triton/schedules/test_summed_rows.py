@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 import torch
 
+import nbcompile
 from nbcompile.compiler.codegen.triton.schedules.summed_rows import LONGEST_HOISTED
 from nbcompile.compiler.loop_ir.index import ONE
 from nbcompile.compiler.schedule.summed_rows import OwnedRows, WalkedSums
@@ -106,3 +108,20 @@ def test_halves_are_counted_and_added_in_wider_types() -> None:
     fn = lambda x: ((x > 0).sum(0), x.sum(0), x.amax(-1))
     made = printed(*rows_by_hand(OwnedRows, fn, empty(100, 1000, dtype=BF16), x=8, r=0, slabs=4))
     assert [item.dtype for item in made.workspaces] == [torch.int64, torch.float32]
+
+
+@pytest.mark.parametrize("columns", [5, 20_000])
+@pytest.mark.parametrize("kind", [torch.sum, torch.amax, torch.prod])
+def test_a_sum_of_what_no_row_changes_is_no_wider_than_its_column(kind, columns: int) -> None:
+    """In a loop over rows, and in one that walks each: a constant, or one number, for each row."""
+
+    def program(x: torch.Tensor, number: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        never, found = torch.full((7,), False), x.log_softmax(1)
+        chosen = [torch.where(never, found[:, 0], value) for value in (1.5, number.cos())]
+        return found, x.sum(0), *(kind(each, dim=0) for each in chosen)
+
+    torch._dynamo.reset()
+    run = nbcompile.compile(program, options={"cache": False, "interpret": True})
+    given = torch.randn(7, columns), torch.tensor(0.3)
+    torch.testing.assert_close(run(*given), program(*given), rtol=1e-4, atol=1e-4)
+    assert run.ran_compiled, run.eager_reason
