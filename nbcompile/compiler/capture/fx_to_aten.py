@@ -34,7 +34,7 @@ from nbcompile.compiler.capture.lost.related import as_views, gradients_lost, re
 from nbcompile.compiler.capture.origins import Origins
 from nbcompile.compiler.in_aten import in_aten
 from nbcompile.compiler.rare_collections import rare_collections
-from nbcompile.compiler.rewrite import flex_attention
+from nbcompile.compiler.rewrite import flex_attention, views_of_inputs
 from nbcompile.compiler.rewrite.complex_pairs import pairs_of_complex_numbers
 from nbcompile.compiler.rewrite.devices import gather
 from nbcompile.compiler.rewrite.extremes import keep_compared
@@ -43,7 +43,6 @@ from nbcompile.compiler.rewrite.index_tensors import make_again, split
 from nbcompile.compiler.rewrite.log_softmax import write_out
 from nbcompile.compiler.rewrite.marked_results import mark_results
 from nbcompile.compiler.rewrite.random_states import tell_repeated_draws
-from nbcompile.compiler.rewrite.views_of_inputs import copy_once_more, views_made_anew, with_views
 from nbcompile.compiler.stages import AtenGraph, CompiledModule, FxGraph
 from nbcompile.errors import LoweringError, NbcompileError, SymbolicSizeError
 from nbcompile.options import Options
@@ -134,9 +133,9 @@ def compile_fx_graph(
         return _left_whole(graph, recorder, fault, "AOTAutograd was not asked")
     tensors = [item for item in example_inputs if isinstance(item, torch.Tensor)]
     if differentiable := any(item.requires_grad for item in tensors):
-        copy_once_more(graph.module)
+        views_of_inputs.copy_once_more(graph.module)
     # Loops do not write complex numbers: AOTAutograd then writes to inputs itself, after the graph.
-    has_complex = form.ours and any(item.is_complex() for item in tensors)
+    after = form.ours and views_of_inputs.writes_complex_numbers(graph.module.graph)
     trace = _Trace(graph, options, recorder, compile_aten, form.ours, differentiable, lookup)
     start = time.perf_counter()
     try:
@@ -150,7 +149,7 @@ def compile_fx_graph(
                 inference_compiler=trace.compiler("fw", whole=True),
                 decompositions=form.decompositions(options),
                 partition_fn=trace.partition,
-                keep_inference_input_mutations=not has_complex,
+                keep_inference_input_mutations=not after,
             )(graph.module, list(example_inputs))
     except Exception as error:
         if belongs_to_dynamo(error):
@@ -158,7 +157,7 @@ def compile_fx_graph(
         return _left_whole(graph, recorder, error, "AOTAutograd could not trace it")
     if lookup:
         lookup.say(graph.id, hit=not trace.asked)
-    mended = _trusted(compiled, graph.module, example_inputs)
+    mended = _trusted(compiled, graph.module, example_inputs, differentiable and after)
     if isinstance(mended, LoweringError):
         return _left_whole(graph, recorder, mended, "AOTAutograd's graph is not to be trusted")
     spent = (time.perf_counter() - start) * 1e3 - trace.below
@@ -190,25 +189,27 @@ def _lost(module: fx.GraphModule) -> LoweringError | None:
 
 
 def _trusted(
-    compiled: Callable[..., Any], module: fx.GraphModule, inputs: Sequence[Any]
+    compiled: Callable[..., Any], module: fx.GraphModule, inputs: Sequence[Any], written_after: bool
 ) -> Callable[..., Any] | LoweringError:
     """What AOTAutograd has made of a graph, mended where it is wrong; what is wrong if that cannot be."""
     if fault := guards_lost() or overlapping.expanded_lost(inputs) or overlapping.overlap_lost(inputs):
         return fault
     if fault := gradients_lost(module.graph):
         return fault
+    if written_after and (fault := overlapping.versions_lost(inputs)):
+        return fault
     groups = overlapping.merged(inputs)
     if fault := overlapping.merged_lost(inputs, groups):
         return fault
     if lost := updates.views_lost():
-        views = views_made_anew(module.graph, lost)
+        views = views_of_inputs.views_made_anew(module.graph, lost)
         if views is None:
             return LoweringError(
                 "it overwrites an input and returns a view of it by symbolic sizes, which AOTAutograd would "
                 "look for in the wrong place",
                 advice="Return what is overwritten, and make the view outside.",
             )
-        return with_views(compiled, views, lost)
+        return views_of_inputs.with_views(compiled, views, lost)
     return compiled
 
 

@@ -109,7 +109,6 @@ def read_by_strides(graph: fx.Graph) -> list[int]:
     """The inputs, by their places, whose memory a captured graph overwrites and reads by strides of the
     program's own: torch reads new numbers by these, which lie side by side, as if each input were the whole
     of its memory (:func:`is_whole`)."""
-    overwritten = {_memory(shown.meta.get("example_value")) for shown in map(written, graph.nodes) if shown}
     read = {
         _memory(source.meta.get("example_value"))
         for node in graph.nodes
@@ -119,8 +118,21 @@ def read_by_strides(graph: fx.Graph) -> list[int]:
     return [
         place
         for place, node in enumerate(graph.find_nodes(op="placeholder"))
-        if _memory(node.meta.get("example_value")) in (overwritten & read) - {None}
+        if _memory(node.meta.get("example_value")) in (_overwritten(graph) & read) - {None}
     ]
+
+
+def writes_complex_numbers(graph: fx.Graph) -> bool:
+    """Whether a captured graph overwrites an input of complex numbers, as far as its operators tell."""
+    memory = _overwritten(graph) - {None}
+    inputs = [node.meta.get("example_value") for node in graph.find_nodes(op="placeholder")]
+    return any(
+        isinstance(item, torch.Tensor) and item.is_complex() and _memory(item) in memory for item in inputs
+    )
+
+
+def _overwritten(graph: fx.Graph) -> set[int | None]:
+    return {_memory(shown.meta.get("example_value")) for shown in map(written, graph.nodes) if shown}
 
 
 def writes_by_strides(graph: fx.Graph) -> bool:

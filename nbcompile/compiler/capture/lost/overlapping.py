@@ -84,6 +84,26 @@ def overlap_lost(inputs: Sequence[object]) -> LoweringError | None:
     return None
 
 
+def versions_lost(inputs: Sequence[object]) -> LoweringError | None:
+    """What is wrong if the graph that AOTAutograd has just compiled with gradients overwrites an input, which
+    it does after the graph, and another lies in the same memory: what is saved of that for backward counts as
+    overwritten, though no element of it is."""
+    context = torch._guards.TracingContext.try_get()
+    metadata = context.fw_metadata if context is not None else None
+    if metadata is None or len(metadata.input_info) != len(inputs):
+        return None
+    shown: dict[int, list[bool]] = defaultdict(list)  # by storage
+    for each, how in zip(inputs, metadata.input_info, strict=True):
+        if isinstance(each, torch.Tensor) and has_memory(each):
+            shown[each.untyped_storage()._cdata].append(how.mutates_data)
+    if any(len(each) > 1 and any(each) for each in shown.values()):
+        return LoweringError(
+            "it overwrites complex numbers beside another input in the same memory, which backward may need",
+            advice="Pass the tensor of which both are parts, and take them within.",
+        )
+    return None
+
+
 @dataclass(frozen=True)
 class _Place:
     """Where in its storage a tensor lies, in elements of ``size`` bytes: from ``start`` to before ``end``."""

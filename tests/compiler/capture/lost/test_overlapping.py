@@ -313,3 +313,27 @@ def test_a_part_beside_the_whole_is_itself() -> None:
     places = torch.tensor([[0, 1], [1, 2], [2, 0]])
     found, wanted = run(whole[:, 1:], places, whole), kept(other[:, 1:], places, other)
     torch.testing.assert_close((found, whole), (wanted, other), rtol=0, atol=0)
+
+
+def _of_one(dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    memory = torch.zeros(4, dtype=dtype)
+    shown = torch.view_as_real(memory) if dtype.is_complex else memory
+    return memory[0], shown[1, :1] if dtype.is_complex else shown[1:2]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.complex64])
+def test_what_is_written_beside_what_backward_needs(dtype: torch.dtype) -> None:
+    """Written after the graph, as complex numbers are, it would count as a write to what is saved: two parts
+    of one tensor have one version (seed 24103279)."""
+
+    def program(written: Tensor, x: Tensor, read: Tensor) -> Tensor:
+        written.fill_(2)
+        return x * read
+
+    torch._dynamo.reset()
+    run = nbcompile.compile(program, options={"cache": False})
+    written, read = _of_one(dtype)
+    x = torch.randn(1, 3, dtype=torch.complex64, requires_grad=True)
+    run(written, x, read).abs().sum().backward()
+    assert x.grad is not None and written == 2
+    assert ("beside another input in the same memory" in run.eager_reason) == dtype.is_complex
