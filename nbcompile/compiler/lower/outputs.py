@@ -104,9 +104,13 @@ class Outputs:
             what = f"the memory of {item.name} is not what it holds (Tensor.resolve_conj)"
             return self._as_eager_does(item, LoweringError(what))
         try:
-            return self._shown(item, value, saved)
+            made = self._shown(item, value, saved)
         except LoweringError as error:
             return self._as_eager_does(item, error)
+        if saved or made.is_whole():
+            return made
+        strides = (stride if isinstance(stride, int) else None for stride in fake.stride())
+        return replace(made, traced=tuple(strides))
 
     def _shown(self, item: fx.Node, value: View, saved: bool) -> View:
         """A result as loops make it. LoweringError where its place in memory would be another."""

@@ -107,3 +107,20 @@ def test_a_type_that_loops_do_not_write_lies_as_eagers_does() -> None:
         found, expected = run(x, places), function(x, places)
         assert torch.equal(found, expected) and found.stride() == expected.stride()
     assert run.ran_compiled, run.eager_reason
+
+
+@pytest.mark.parametrize("wanted", [False, True])
+def test_strides_of_extents_of_one(wanted: bool) -> None:
+    """They say nothing of a result's own place, and yet how the next graph's operators lay out theirs: an
+    index of many is laid out as what it picks from (seed 24200894)."""
+
+    def program(x: Tensor) -> tuple[Tensor, ...]:
+        y = x.exp().amax(1, keepdim=True)
+        return y.movedim(2, -3).unsqueeze(3), y.transpose(0, 2), x[:1].mT * 2
+
+    torch._dynamo.reset()
+    run = nbcompile.compile(program, options={"cache": False})
+    x = torch.randn(16, 2, 9, requires_grad=wanted)
+    found, expected = run(x[..., :8]), program(x[..., :8])
+    assert [item.stride() for item in found] == [item.stride() for item in expected]
+    assert run.ran_compiled, run.eager_reason
