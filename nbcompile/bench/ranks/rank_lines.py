@@ -23,7 +23,7 @@ from nbcompile.record.compilation import Compilation, Graph, LineFate, Node, Spa
 
 NOT_CALLED = "on ranks only the modules and functions that the cell calls are compiled, not its own lines"
 _INSIDE = "of what is in it only calls of what is compiled are told on ranks"
-_COMPOUND = (ast.For, ast.AsyncFor, ast.While, ast.If, ast.With, ast.AsyncWith, ast.Try, ast.Match)
+_Compound = ast.For | ast.AsyncFor | ast.While | ast.If | ast.With | ast.AsyncWith | ast.Try | ast.Match
 _PLACELESS = ("input", "output", "constant")
 
 
@@ -44,8 +44,8 @@ def _fates(
     tree: ast.Module, called: Mapping[int, CellCall], graphs: Mapping[str, int], backward: bool
 ) -> Iterator[LineFate]:
     for node in tree.body:
-        compound = isinstance(node, _COMPOUND)
-        end = _head_end(node) if compound else node.end_lineno or node.lineno
+        compound = isinstance(node, _Compound)
+        end = _head_end(node) if isinstance(node, _Compound) else node.end_lineno or node.lineno
         here = next((line for line in range(node.lineno, end + 1) if line in called), None)
         inside = [line for line in called if end < line <= (node.end_lineno or end)] if compound else []
         if here is not None:
@@ -77,10 +77,10 @@ def _uncalled(node: ast.stmt, backward: bool) -> LineFate:
     return LineFate(line, end, "eager" if reason else "python", reason or quiet_reason(node))
 
 
-def _head_end(node: ast.stmt) -> int:
+def _head_end(node: _Compound) -> int:
     """The last line of what a compound statement begins with."""
-    first: int = node.cases[0].pattern.lineno if isinstance(node, ast.Match) else node.body[0].lineno  # type: ignore[attr-defined]
-    return max(node.lineno, first - 1)
+    first = node.cases[0].pattern if isinstance(node, ast.Match) else node.body[0]
+    return max(node.lineno, first.lineno - 1)
 
 
 def _placed(graph: Graph, lines: Mapping[str, int]) -> Graph:

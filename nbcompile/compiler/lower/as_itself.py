@@ -17,6 +17,7 @@ from nbcompile.compiler.lower.small_products import small_product
 from nbcompile.errors import LoweringError
 
 aten = torch.ops.aten
+COUNTED = "as_strided counts from the start of a storage that begins before the tensor"
 ELSEWHERE = "works with tensors of two devices"
 BY_STRIDES = (aten.as_strided.default, aten.as_strided_copy.default, aten.as_strided_scatter.default)
 LIE_AS_THEIR_SOURCE = frozenset(
@@ -58,20 +59,25 @@ def called(
     return b.call(target, args, kwargs, fallback=fallback, reason=reason, elsewhere=elsewhere)
 
 
-def begins_elsewhere(node: fx.Node) -> str:
-    """Why a node is ATen's to run, if it is as it takes part in counting from where a storage begins: by an
-    ``as_strided`` with an offset, of the memory of one of :data:`LIE_AS_THEIR_SOURCE`. That begins where its
-    source's does, which no guard tells, and loops of ours would make it without what lies before it."""
-    counts = node.target in BY_STRIDES and _has_offset(node)
-    made = _shown(node.args[0]) if counts else node
-    if (
-        isinstance(made, fx.Node)
-        and made.target in LIE_AS_THEIR_SOURCE
-        and not _begins_its_storage(made)
-        and (counts or _is_counted_into(node))
-    ):
-        return "as_strided counts from the start of a storage that begins before the tensor"
-    return ""
+def begin_elsewhere(graph: fx.Graph) -> set[fx.Node]:
+    """The nodes that are ATen's to run as they take part in counting from where a storage begins: an
+    ``as_strided`` with an offset, of the memory of one of :data:`LIE_AS_THEIR_SOURCE`, and what made that. It
+    begins where its source's does, which no guard tells, and loops of ours would make it without what lies
+    before it."""
+    found: set[fx.Node] = set()
+    for target in BY_STRIDES:
+        for node in graph.find_nodes(op="call_function", target=target):
+            if not _has_offset(node):
+                continue
+            makers: list[fx.Node] = []
+            source = node.args[0]
+            while isinstance(source, fx.Node) and (is_view(source) or source.target in LIE_AS_THEIR_SOURCE):
+                if source.target in LIE_AS_THEIR_SOURCE:
+                    makers.append(source)
+                source = source.args[0]
+            if makers and not _begins_its_storage(makers[0]):
+                found |= {node, *makers}
+    return found
 
 
 def is_view(node: fx.Node) -> bool:
@@ -85,28 +91,12 @@ def _has_offset(node: fx.Node) -> bool:
     return offset is not None
 
 
-def _shown(value: Any) -> Any:
-    """The node whose result a chain of views shows."""
-    while isinstance(value, fx.Node) and is_view(value):
-        value = value.args[0]
-    return value
-
-
 def _begins_its_storage(node: fx.Node) -> bool:
     """Whether what a node makes is surely the first of its storage: neither an input, nor a part."""
     source: Any = node
     while isinstance(source, fx.Node) and source.target in LIE_AS_THEIR_SOURCE:
         source = source.args[0]
     return isinstance(source, fx.Node) and source.op == "call_function" and not is_view(source)
-
-
-def _is_counted_into(node: fx.Node) -> bool:
-    return any(
-        (user.target in BY_STRIDES and _has_offset(user))
-        or ((is_view(user) or user.target in LIE_AS_THEIR_SOURCE) and _is_counted_into(user))
-        for user in node.users
-        if user.args and user.args[0] is node
-    )
 
 
 def check_memory(statements: Iterable[Statement], away: Iterable[fx.Node], values: Mapping[Any, Any]) -> None:

@@ -58,6 +58,7 @@ def aten_to_loops(
     sizes = SizeTable()
     builder = Builder(graph.id, sizes, options, device_of(graph.module))
     away = other_devices.away(graph.module, builder.device)
+    counted = as_itself.begin_elsewhere(graph.module.graph)
     values: dict[fx.Node, Any] = {}
     inputs: list[Buffer | str | None] = []
     constants: dict[str, torch.Tensor] = {}
@@ -83,7 +84,11 @@ def aten_to_loops(
         elif node.op == "call_function":
             builder.begin(node.name, node.meta.get(STEP_OF) or _op_name(node.target), origins, fake)
             values[node] = as_it_stands(builder, node, values) or _lower_node(
-                builder, node, values, away, called.get(origins[0], "")
+                builder,
+                node,
+                values,
+                away,
+                called.get(origins[0], as_itself.COUNTED if node in counted else ""),
             )
             tell_place(builder, node, values)
             builder.folded.made(node, values[node])
@@ -187,7 +192,7 @@ def without_dead_statements(program: LoopProgram) -> LoopProgram:
 def _lower_node(
     builder: Builder, node: fx.Node, values: Mapping[fx.Node, Any], away: Set[fx.Node], failed: str
 ) -> Any:
-    """What a node makes. ``failed``: why it is called as it is, if its loops were tried before."""
+    """What a node makes. ``failed``: why it is called as it is, if its loops failed or would be wrong."""
     target, fake = node.target, node.meta.get("val")
     if target is operator.getitem and not isinstance(fake, _SYMBOLIC):  # (a graph within it returns sizes)
         source, place = node.args
@@ -208,7 +213,7 @@ def _lower_node(
         return as_itself.called(builder, target, args, kwargs, fallback=True, reason=why, elsewhere=True)
     entry = registry().find(target)
     reason = registry().library.get(target)
-    if failed := failed or as_itself.begins_elsewhere(node):
+    if failed:
         reason, why = None, failed
     elif entry is not None and any(isinstance(each, PythonNumber) for each in tree_leaves((args, kwargs))):
         reason, why = None, "it is given a number that Python computes"

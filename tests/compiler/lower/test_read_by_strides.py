@@ -6,9 +6,10 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, fx
 
 import nbcompile
+from nbcompile.compiler.lower.as_itself import begin_elsewhere
 from tests.nightly import few
 
 
@@ -73,6 +74,7 @@ def test_extents_of_which_one_is_1_by_a_guard() -> None:
     assert run.ran_compiled, run.eager_reason
 
 
+aten = torch.ops.aten
 PART = torch.tensor([-1.0])
 
 
@@ -113,3 +115,15 @@ def test_what_is_counted_from_where_a_storage_begins(name: str, starts: tuple[in
             found, expected = found[:4].clone(), expected[:4].clone()
         assert torch.equal(run(found[lengths]), function(expected[lengths]))
         assert torch.equal(found, expected)
+
+
+def test_a_long_chain_of_writes_is_followed() -> None:
+    graph = fx.Graph()
+    made, part = graph.placeholder("x"), graph.placeholder("part")
+    for _ in range(3000):
+        made = graph.call_function(aten.select_scatter.default, (made, part, 0, 0))
+    assert begin_elsewhere(graph) == set()
+    graph.call_function(aten.as_strided.default, (made, [2], [1]))
+    assert begin_elsewhere(graph) == set()
+    graph.call_function(aten.as_strided.default, (made, [2], [1], 0))
+    assert len(begin_elsewhere(graph)) == 3001
