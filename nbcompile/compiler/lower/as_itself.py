@@ -17,7 +17,6 @@ from nbcompile.compiler.lower.small_products import small_product
 from nbcompile.errors import LoweringError
 
 aten = torch.ops.aten
-COUNTED = "as_strided counts from the start of a storage that begins before the tensor"
 ELSEWHERE = "works with tensors of two devices"
 BY_STRIDES = (aten.as_strided.default, aten.as_strided_copy.default, aten.as_strided_scatter.default)
 LIE_AS_THEIR_SOURCE = frozenset(
@@ -59,11 +58,11 @@ def called(
     return b.call(target, args, kwargs, fallback=fallback, reason=reason, elsewhere=elsewhere)
 
 
-def begin_elsewhere(graph: fx.Graph) -> set[fx.Node]:
-    """The nodes that are ATen's to run as they take part in counting from where a storage begins: an
-    ``as_strided`` with an offset, of the memory of one of :data:`LIE_AS_THEIR_SOURCE`, and what made that. It
-    begins where its source's does, which no guard tells, and loops of ours would make it without what lies
-    before it."""
+def begin_elsewhere(graph: fx.Graph) -> dict[fx.Node, str]:
+    """The nodes that are ATen's to run as they take part in counting from where a storage begins, with that
+    as the reason: an ``as_strided`` with an offset, of the memory of one of :data:`LIE_AS_THEIR_SOURCE`, and
+    what made that. It begins where its source's does, which no guard tells, and loops of ours would make it
+    without what lies before it."""
     found: set[fx.Node] = set()
     for target in BY_STRIDES:
         for node in graph.find_nodes(op="call_function", target=target):
@@ -77,7 +76,7 @@ def begin_elsewhere(graph: fx.Graph) -> set[fx.Node]:
                 source = source.args[0]
             if makers and not _begins_its_storage(makers[0]):
                 found |= {node, *makers}
-    return found
+    return dict.fromkeys(found, "as_strided counts from the start of a storage that begins before the tensor")
 
 
 def is_view(node: fx.Node) -> bool:

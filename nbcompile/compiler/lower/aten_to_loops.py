@@ -84,18 +84,13 @@ def aten_to_loops(
         elif node.op == "call_function":
             builder.begin(node.name, node.meta.get(STEP_OF) or _op_name(node.target), origins, fake)
             values[node] = as_it_stands(builder, node, values) or _lower_node(
-                builder,
-                node,
-                values,
-                away,
-                called.get(origins[0], as_itself.COUNTED if node in counted else ""),
+                builder, node, values, away, called.get(origins[0], "") or counted.get(node, "")
             )
             tell_place(builder, node, values)
             builder.folded.made(node, values[node])
             if node.target is aten.copy_.default:
-                values[node.args[0]] = values[
-                    node
-                ]  # whoever reads the input from here on sees what was written
+                # whoever reads the input from here on sees what was written
+                values[node.args[0]] = values[node]
         elif node.op == "output":
             outputs = Outputs(builder, graph, values, inputs).of(_returned(graph, node))
             apart = _apart(_flat(node.args[0]), outputs)
