@@ -72,6 +72,8 @@ def test_a_time_that_is_of_another_measurement_has_its_own_beside_it() -> None:
 def test_nothing_pays_is_an_answer() -> None:
     report = DoctorReport("f", "nbcompile", rows=(row("eager", "slower", speedup=0.5, low=0.4, high=0.6),))
     assert "nothing pays here" in str(report) and report.best is None
+    more = row("batch 2048", "pays", effect="work", speedup=1.2, low=1.1, high=1.3)
+    assert "nothing pays here without more at a time" in str(DoctorReport("f", "nbcompile", rows=(more,)))
 
 
 def test_what_was_not_tried_is_not_said_not_to_pay() -> None:

@@ -43,6 +43,8 @@ def title(found: DoctorReport) -> str:
         told += f"was {speed_text(once.speedup or 1.0)} as fast"
     elif found.less_precise:
         told += "nothing pays here without fewer digits"
+    elif found.more_work:
+        told += "nothing pays here without more at a time"
     elif not found.rows:
         told += "nothing was tried"
     elif found.interrupted:
@@ -76,7 +78,7 @@ def _sections(found: DoctorReport) -> list[Section]:
     spent = f"{seconds_text(found.seconds)} of {seconds_text(found.budget)} used. "
     spent += (
         "Each ran by turns with the present state, in a process of its own, and was held against float64: "
-        "times are of these processes, and how much faster something is is the median of its turns."
+        "times are of these processes, and 'faster' is the median of its turns."
     )
     sections.append(Section(lines=(Styled(spent, "dim"),)))
     return sections
