@@ -16,7 +16,7 @@
 //     ne_2[i] = labels[i] != -100
 //     sum_1 = sum int64(ne_2[i])  over i<256
 //     _to_copy = float32(sum_1)
-//   → div = sum_2 / _to_copy
+//   → div = sum_2 / _to_copy   in place of sum_2
 // made by nbcompile; header-free C
 
 __attribute__((simd("notinbranch"), const)) float logf(float);
@@ -89,7 +89,7 @@ void k0_log_softmax_ne_gather_sum(const float *logits, const long *labels, float
 }
 
 // ne, sum, _to_copy, div
-void k1_ne_sum_div(const long *labels, const float *sum_2, float *div_) {
+void k1_ne_sum_div(const long *labels, float *sum_2) {
   long sum_1 = 0;
   #pragma omp simd reduction(+:sum_1)
   for (long i = 0; i < 256; i++) {
@@ -97,5 +97,6 @@ void k1_ne_sum_div(const long *labels, const float *sum_2, float *div_) {
     sum_1 += (long)ne_2;
   }
   const float _to_copy = (float)sum_1;
-  div_[0] = sum_2[0] / _to_copy;
+  const float div_ = sum_2[0] / _to_copy;
+  sum_2[0] = div_;
 }

@@ -4,7 +4,7 @@
 //   → exp[i, j] = exp(x[i, j] - max[j])
 //   → sum[j] = sum exp[i, j]  over i<512
 // kernel softmax_3 (pointwise) over 512 × 768 points:
-//   → _softmax[i, j] = exp[i, j] / sum[j]
+//   → _softmax[i, j] = exp[i, j] / sum[j]   in place of exp
 // made by nbcompile; header-free C
 
 #pragma omp declare reduction(nanmax_f32 : float : omp_out = omp_in > omp_out || omp_in != omp_in ? omp_in : omp_out) initializer(omp_priv = -__builtin_inff())
@@ -66,12 +66,12 @@ void k1_softmax_2(const float *x, const float *max, float *exp_, float *sum_2) {
 }
 
 // _softmax
-void k2_softmax_3(const float *exp_, const float *sum, float *_softmax) {
+void k2_softmax_3(float *exp_, const float *sum) {
   #pragma omp parallel for
   for (long i = 0; i < 512; i++) {
     #pragma omp simd
     for (long j = 0; j < 768; j++) {
-      _softmax[i*768 + j] = exp_[i*768 + j] / sum[j];
+      exp_[i*768 + j] = exp_[i*768 + j] / sum[j];
     }
   }
 }

@@ -34,7 +34,7 @@ def taken_over(
     buffers that the wrapper allocates for an item, ``besides``: other memory that the item takes.
     ``last_use``: the place of the item after which a buffer may go. Memory is left alone that a library call
     might hand on (one that does not write where it is told to), and that changes its name."""
-    shared = {name for group in program.groups for pair in group.in_place.items() for name in pair}
+    shared = {name for group in program.groups for pair in group.memory.items() for name in pair}
     own: dict[str, Buffer] = {}
     for item in program.items:
         made = allocated(item)

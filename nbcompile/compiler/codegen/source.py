@@ -26,7 +26,7 @@ def source_of(
     texts = []
     for group in program.groups:
         printed = kernels[group.id]
-        verify_kernel(group.name, printed.walk, group.in_place.values())
+        verify_kernel(group.name, printed.walk, group.memory.values())
         texts.append(
             KernelText(group.id, group.name, printed.text, printed.lines, printed.title or group.schedule)
         )

@@ -66,7 +66,7 @@ class _Wrapper:
         for call in self.loops.statements:
             self.numbers |= call.tells() if isinstance(call, LibraryCall) else set()
         self.steps: list[tuple[str, int]] = []
-        self.memory = {name: old for group in program.groups for name, old in group.in_place.items()}
+        self.memory = {name: old for group in program.groups for name, old in group.memory.items()}
         self.shown = {item.buffer.name for item in self.loops.outputs if isinstance(item, View)}
         self.returned = self.shown | {self.memory.get(name, name) for name in self.shown}  # all their memory
         self.last_use = self._last_uses()
@@ -113,7 +113,7 @@ class _Wrapper:
                 made = {out.name for loop in item.loops for out in loop.outputs}
                 names = {load.buffer for loop in item.loops for load in loop.reads()} - made
                 names |= {loop.base for loop in item.loops if loop.base and loop.base not in made}
-                names |= {item.in_place.get(name, name) for name in item.stored}
+                names |= {item.memory.get(name, name) for name in item.stored}
             else:
                 names = {view.buffer.name for view in item.views()}
                 names |= {out.name for out in item.outputs if out is not None}
@@ -128,7 +128,7 @@ class _Wrapper:
         for item in self.program.items:
             if isinstance(item, Group):
                 names |= {load.buffer for loop in item.loops for load in loop.reads()}
-                names |= {*item.in_place.values(), *(loop.base for loop in item.loops if loop.base)}
+                names |= {*item.memory.values(), *(loop.base for loop in item.loops if loop.base)}
             else:
                 names |= {view.buffer.name for view in item.views() if not view.is_whole()}
         return names
@@ -220,7 +220,7 @@ class _Wrapper:
         own = [parameter for call in printed.calls if not call.of for parameter in call.parameters]
         if any(parameter.kind == "status" for parameter in own):
             self.lines.append(f"check({group.name!r})")
-        for name, old in group.in_place.items():
+        for name, old in group.memory.items():
             if self._is_read(name):
                 self.lines.append(f"{self.name(name)} = {self.name(old)}")
 

@@ -1,4 +1,5 @@
-"""Which value lies in whose memory: where the new value of an overwritten input is made.
+"""Which value lies in whose memory: where the new value of an overwritten input is made, and which kernels
+write in place of what they are the last to read.
 
 Up to here values never change: an input and what a graph leaves in it are two buffers. This pass, the last
 one before code is printed, lets the new value be made in the input's own memory where nothing can still need
@@ -11,7 +12,7 @@ printed in the end is held against this by ``loop_ir/versions.py``, which knows 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 import torch
@@ -33,6 +34,11 @@ def with_storage(program: FusedProgram, limits: Limits, *, apart: bool = False) 
     """The program with a place for the new value of each input that it overwrites: in the input's memory
     (``Group.in_place``), by the kernel that makes it or, with a decision that says why, by a copy at the end:
     always so with ``apart``."""
+    placed = _with_updates(program, limits, apart)
+    return placed if apart or not limits.split_alone else _with_reuse(placed, limits)
+
+
+def _with_updates(program: FusedProgram, limits: Limits, apart: bool) -> FusedProgram:
     items = list(program.items)
     copies: list[Loop] = []
     decisions = list(program.decisions)
@@ -53,6 +59,79 @@ def with_storage(program: FusedProgram, limits: Limits, *, apart: bool = False) 
         return replace(program, items=tuple(items))
     loops = _with_copies(program.program, copies)
     return FusedProgram(loops, numbered(loops.graph, items), tuple(decisions))
+
+
+# -- in place of what nobody needs any more ---------------------------------------------------------
+
+_FRESH = (
+    "aten.mm",
+    "aten.bmm",
+    "aten.addmm",
+    "aten.baddbmm",
+    "aten.convolution",
+    "aten.cumsum",
+    "aten.cumprod",
+)
+"""Library calls whose result lies in memory that nothing else knows of."""
+
+
+def _with_reuse(program: FusedProgram, limits: Limits) -> FusedProgram:
+    """The program with :attr:`Group.reuses`: on a CPU memory that is in cache is written again for nothing,
+    and memory that is not has to be fetched first.
+
+    Of buffers that lie in an input's memory, or in each other's, none is looked at."""
+    items = list(program.items)
+    last = {name: place for place, item in enumerate(items) for name in _named(item)}
+    kept = {view.buffer.name for view in program.program.outputs if isinstance(view, View)}
+    kept |= {name for group in program.groups for pair in group.in_place.items() for name in pair}
+    made: dict[str, Buffer] = {}
+    for place, item in enumerate(items):
+        if isinstance(item, Group):
+            pairs = dict(_reusing(item, {name: made[name] for name in made if last[name] == place}, limits))
+            items[place] = replace(item, reuses=pairs)
+            kept |= {*pairs, *pairs.values()}
+        made |= {out.name: out for out in _made(item) if out.name not in kept}
+    return replace(program, items=tuple(items))
+
+
+def _reusing(group: Group, dead: Mapping[str, Buffer], limits: Limits) -> Iterator[tuple[str, str]]:
+    """Buffer → the one of ``dead``, each read here for the last time, that it is written in place of."""
+    if group.product is not None:
+        return
+    left = dict(dead)
+    makers = {out.name: loop for loop in group.loops for out in loop.outputs if loop.kind == "pointwise"}
+    for new, maker in makers.items():
+        if new not in group.stored or new in group.in_place or maker.id not in group.bindings:
+            continue
+        made = next(out for out in maker.outputs if out.name == new)
+        written = tuple(group.bindings[maker.id][axis] for axis in maker.kept)
+        for name, old in left.items():
+            alike = (old.shape, old.strides, old.dtype) == (made.shape, made.strides, made.dtype)
+            if alike and places_read(group.loops, group.bindings, name) == [written]:
+                if not why_not_in_place(group, name, new, limits):
+                    del left[name]
+                    yield new, name
+                    break
+
+
+def _made(item: Item) -> Iterator[Buffer]:
+    """The buffers of which an item makes the memory, for itself alone."""
+    if isinstance(item, Group):
+        every = (out for loop in item.loops for out in loop.outputs)
+        yield from (out for out in every if out.name in item.stored and out.name not in item.memory)
+    elif item.name in _FRESH and not item.elsewhere and not item.kwargs.get("out"):
+        yield from (out for out in item.outputs if out is not None)
+
+
+def _named(item: Item) -> set[str]:
+    """The buffers that an item makes or reads."""
+    if isinstance(item, LibraryCall):
+        return {view.buffer.name for view in item.views()} | {out.name for out in item.outputs if out}
+    names = {load.buffer for loop in item.loops for load in loop.reads()} | {*item.stored}
+    return names | {loop.base for loop in item.loops if loop.base}
+
+
+# -- in place of an input -----------------------------------------------------------------------------
 
 
 def why_not_in_place(group: Group, old: str, new: str, limits: Limits) -> str:
@@ -108,12 +187,7 @@ def _reached_by(buffer: str, group: Group) -> frozenset[Axis]:
 def _needed_after(items: list[Item], place: int, old: str) -> str:
     """Who reads the old value when the kernel at ``place`` is done with it; empty if nobody."""
     for item in items[place + 1 :]:
-        if isinstance(item, LibraryCall):
-            names = {view.buffer.name for view in item.views()}
-        else:
-            names = {load.buffer for loop in item.loops for load in loop.reads()}
-            names |= {loop.base for loop in item.loops if loop.base}
-        if old in names:
+        if old in _named(item):
             return f"{item.name} reads the old {old} later"
     return ""
 

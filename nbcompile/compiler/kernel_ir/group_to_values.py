@@ -113,7 +113,7 @@ class Resolver:
             kept = tuple(binding[axis] for axis in loop.kept)
             for number, out in enumerate(loop.outputs):
                 if out.name in self.group.stored:
-                    memory = self.group.in_place.get(out.name, out.name)
+                    memory = self.group.memory.get(out.name, out.name)
                     place, made = self.buffers[memory].offset(kept), self._made(loop, kept, number)
                     stores.append(Store(loop, memory, place, made, memory != out.name, kept))
         every = (*stores, *self.found)

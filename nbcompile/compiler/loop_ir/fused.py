@@ -65,6 +65,8 @@ class Group:
               partial results are combined after the nest.
     stored:   names of buffers that must be written to memory.
     in_place: buffer that is stored → the input in whose memory it lies (``fuse/storage.py``).
+    reuses:   buffer that is stored → what an earlier step made, which the kernel is the last to read and in
+              whose memory the buffer lies (likewise).
     product:  set where the group is a matrix product of ours with what follows it.
     """
 
@@ -77,6 +79,12 @@ class Group:
     name: str = ""
     product: Product | None = None
     in_place: Mapping[str, str] = field(default_factory=dict)
+    reuses: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def memory(self) -> Mapping[str, str]:
+        """Buffer that is stored → the memory of another name in which it lies."""
+        return {**self.in_place, **self.reuses}
 
     @property
     def schedule(self) -> str:
@@ -125,8 +133,6 @@ class FusedProgram:
             for loop in item.loops:
                 left, right = loop_text(loop)
                 mark = "→" if any(out.name in item.stored for out in loop.outputs) else " "
-                place = next(
-                    (item.in_place[out.name] for out in loop.outputs if out.name in item.in_place), ""
-                )
+                place = next((item.memory[out.name] for out in loop.outputs if out.name in item.memory), "")
                 lines.append(f"  {mark} {left} {right}" + (f"   in place of {place}" if place else ""))
         return "\n".join(lines)

@@ -24,7 +24,8 @@ def verify_versions(program: FusedProgram) -> FusedProgram:
     loops = program.program
     memory = {item.name: item.name for item in loops.inputs if isinstance(item, Buffer)}
     memory |= {name: name for name in loops.constants}
-    places = {name: old for group in program.groups for name, old in group.in_place.items()}
+    places = {name: old for group in program.groups for name, old in group.memory.items()}
+    given = {*memory}
 
     def need(name: str, who: str) -> None:
         held = memory.get(places.get(name, name))
@@ -36,7 +37,7 @@ def verify_versions(program: FusedProgram) -> FusedProgram:
             need(name, item.name)
         for name in _written(item):
             place = places.get(name, name)
-            if place in memory and (place == name or loops.updates.get(place) != name):
+            if place in memory and (place == name or (place in given and loops.updates.get(place) != name)):
                 raise VerifyError(f"{item.name} writes {name} where {memory[place]} lies")
             memory[place] = name
     for output in loops.outputs:

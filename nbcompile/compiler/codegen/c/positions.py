@@ -47,7 +47,7 @@ def extreme_of(
     values = list(walk_values([item.value]))
     if any(value.kind == "op" and value.op in NOT_SURELY_THE_SAME for value in values):
         return None
-    if nests.values.group.in_place or {store.buffer for store in stores} & {value.buffer for value in values}:
+    if nests.values.group.memory or {store.buffer for store in stores} & {value.buffer for value in values}:
         return None
     plain = replace(item, kind=item.kind.removeprefix("arg"), position=None)
     return nests.in_row(replace(acc, item=plain, clause=plain.kind, result=acc.name))
