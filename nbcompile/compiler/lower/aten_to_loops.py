@@ -322,7 +322,7 @@ def _input(builder: Builder, node: fx.Node, fake: Any, name: str) -> tuple[Any, 
             raise LoweringError(f"input {node.name} is not a strided tensor")
         if fake._is_zerotensor() and ZERO not in builder.shape(fake):
             raise LoweringError(f"the input {node.name} has no memory (torch._efficientzerotensor)")
-        strides = tuple(builder.size(stride) for stride in fake.stride())
+        strides = builder.sizes.strides(fake)
         buffer = Buffer(builder.fresh(name), builder.shape(fake), strides, fake.dtype, "input")
         whole = View.whole(buffer)
         if not fake.is_neg():

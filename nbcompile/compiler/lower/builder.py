@@ -139,7 +139,7 @@ class Builder:
             value = value[output] if output < len(value) else None
         if not isinstance(value, torch.Tensor) or self.shape(value) != tuple(shape):
             return None
-        strides = tuple(self.size(stride) for stride in value.stride())
+        strides = self.sizes.strides(value)
         return strides if is_dense(tuple(shape), strides) else dense_in_order(shape, strides)
 
     # -- making loops -------------------------------------------------------------------------

@@ -244,7 +244,7 @@ class Outputs:
         included: backward reads what was saved for it by these."""
         b, fake = self.builder, item.meta["val"]
         b.begin(f"{item.name}_out", "copy", (), fake)
-        strides = tuple(b.size(stride) for stride in fake.stride())
+        strides = b.sizes.strides(fake)
         held = tuple(
             ONE if stride == ZERO else extent for extent, stride in zip(value.shape, strides, strict=True)
         )
@@ -300,7 +300,7 @@ class Outputs:
         strided = value.strided()
         if strided is None:
             return False
-        wanted = tuple(self.builder.size(stride) for stride in item.meta["val"].stride())
+        wanted = self.builder.sizes.strides(item.meta["val"])
         return _same_strides(value.shape, strided[0], wanted)
 
     def _may_show(self, item: fx.Node, buffer: Buffer, saved: bool) -> bool:

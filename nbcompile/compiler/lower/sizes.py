@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from fractions import Fraction
 from functools import partial, reduce
 from operator import add, mul
@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from sympy import Float, Integer, Symbol
+from torch.utils._sympy.functions import Max
 from torch.utils._sympy.printers import PythonPrinter
 from torch.utils._sympy.symbol import SymT, symbol_is_type
 
@@ -74,6 +75,24 @@ class SizeTable:
         if isinstance(value, torch.SymFloat | torch.SymBool):
             raise SymbolicSizeError("a symbolic number that is not an integer")
         return index(int(value))
+
+    def strides(self, tensor: torch.Tensor) -> tuple[IndexExpr, ...]:
+        """Strides of a fake tensor, up to what no element is told by: torch writes them as max(1, extent),
+        which is the extent but where the tensor is empty."""
+        shape: tuple[Any, ...] = tuple(tensor.shape)
+        extents = {extent.node.expr for extent in shape if isinstance(extent, torch.SymInt)}
+        return tuple(self._stride(stride, extents) for stride in tensor.stride())
+
+    def _stride(self, value: Any, extents: Collection[Any]) -> IndexExpr:
+        node = getattr(value, "node", None)
+        if node is None or node.constant is not None:
+            return self.to_index(value)
+        env, found = node.shape_env, {}
+        for greater in node.expr.atoms(Max):
+            rest = [part for part in greater.args if part != 1]
+            if len(rest) == 1 and (rest[0] in extents or env.bound_sympy(rest[0]).lower >= 0):
+                found[greater] = rest[0]
+        return self._from_sympy(node.expr.xreplace(found), env)
 
     def to_number(self, value: torch.SymFloat) -> SizeNumber:
         """A number that is computed of sizes, as Python computes it: in float64. LoweringError for one that
@@ -160,9 +179,8 @@ class SizeTable:
             scaled = self._scaled(expr.args[0], env, plain)
             if scaled is not None:
                 return scaled
-        if kind == "Max" and len(expr.args) == 2 and any(part == 1 for part in expr.args):
-            # torch writes strides as max(1, extent): they differ only where the tensor is empty
-            return self._from_sympy(next(part for part in expr.args if part != 1), env, plain)
+        if kind == "Max" and (kept := _surely_greater(expr, env)) is not None:
+            return self._from_sympy(kept, env, plain)
         if kind not in _ARITHMETIC:
             return index(self._computed_size(expr, env, plain))
         parts = [self._from_sympy(part, env, plain) for part in expr.args]
@@ -298,3 +316,11 @@ def _may_wrap(expr: Any) -> bool:
     return (kind != "Add" and sum(bool(part.free_symbols) for part in expr.args) > 1) or (
         ("Pow" in kind and bool(expr.free_symbols)) or any(map(_may_wrap, expr.args))
     )
+
+
+def _surely_greater(maximum: Any, env: Any) -> Any:
+    """Which part of max(1, number) it surely is; None where that depends, and for other maxima."""
+    rest = [part for part in maximum.args if part != 1]
+    if len(maximum.args) != 2 or len(rest) != 1 or env.bound_sympy(rest[0]).lower < 1:
+        return None
+    return rest[0]

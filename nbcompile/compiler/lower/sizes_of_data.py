@@ -120,9 +120,10 @@ def tell_place(builder: Builder, node: fx.Node, values: Mapping[fx.Node, Any]) -
         if whole is not None and part is not None:
             builder.sizes.tell(fake.storage_offset(), before + part[1] - whole[1])
     elif node.target in (aten.slice.Tensor, aten.select.int):
+        dim: Any
         dim, at = (values[each] if isinstance(each, fx.Node) else each for each in node.args[1:3])
         start = clipped(builder, at, builder.size(given.shape[dim]))
-        builder.sizes.tell(fake.storage_offset(), before + start * builder.size(given.stride(dim)))
+        builder.sizes.tell(fake.storage_offset(), before + start * builder.sizes.strides(given)[dim])
 
 
 def checked(program: LoopProgram) -> tuple[IndexExpr, ...]:

@@ -47,6 +47,32 @@ def test_numbers_computed_of_sizes(name: str) -> None:
     assert run.ran_compiled, run.eager_reason
 
 
+GREATER: dict[str, Callable[[torch.Tensor, int], torch.Tensor]] = {
+    "mean": lambda x, n: x.sum() / max(1, n),
+    "factor": lambda x, n: x * max(n, 1),
+    "of an extent": lambda x, n: x.sum() / max(1, x.shape[0] - 5),
+    "start": lambda x, n: x[max(1, n) :],
+    "repeated": lambda x, n: x.repeat(max(1, n)),
+    "times": lambda x, n: x.new_zeros(max(1, n), 2 * max(1, n)) + n,
+    "laid out by": lambda x, n: x.as_strided((3,), (max(1, n),)) + 1,
+    "rolled": lambda x, n: x.roll(max(n, 1)) + max(n - 1, 1),
+}
+
+
+@few(4)
+@pytest.mark.parametrize("name", GREATER)
+def test_the_greater_of_one_and_a_number(name: str) -> None:
+    """Strides are written so too, and of them the number itself will do."""
+    function = GREATER[name]
+    run = nbcompile.compile(function, dynamic=True, options={"cache": False, "verify": True})
+    for size, number in ((11, 4), (33, 7), (3, -3), (5, 0), (6, 1)):
+        x = torch.arange(float(size))
+        if name == "laid out by" and 2 * number >= size:
+            continue
+        assert torch.equal(run(x, number), function(x, number)), (size, number)
+    assert run.ran_compiled, run.eager_reason
+
+
 def test_a_library_is_called_with_what_python_computes() -> None:
     run = nbcompile.compile(
         lambda x: torch.addmm(x, x, x, beta=x.size(0) / 2), dynamic=True, options={"cache": False}
