@@ -70,18 +70,37 @@ def _unchanged(group: Group, part: Group, makers: Mapping[str, Loop]) -> set[str
             new = {out.name for out in loop.outputs} - changed
             changed |= new
             pending += new
+    return own.keys() - changed - _read_anew(group, part, own)
+
+
+def _read_anew(group: Group, part: Group, own: Mapping[str, Loop]) -> set[str]:
+    """What of the part's own values the group reads, or stores, where the part did not."""
     inside = {loop.id for loop in part.loops}
-    others = [loop for loop in group.loops if loop.id not in inside]
-    reached = {load.buffer for loop in others for load in loop.reads()} | (part.stored ^ group.stored)
-    pending = [name for name in reached if name in own]
-    seen = set(pending)  # read at places where the part did not read it
+    seen = {name for name in part.stored ^ group.stored if name in own}
+    computed: set[str] = set()  # away from their place in the nest: what they read is read there too
+    for loop in group.loops:
+        for load in loop.reads() if loop.id not in inside else ():
+            if (maker := own.get(load.buffer)) is not None:
+                seen.add(load.buffer)
+                if _is_elsewhere(group, maker, load, loop):
+                    computed.add(load.buffer)
+    pending = [*computed, *(name for name in seen - computed if own[name].id not in group.bindings)]
+    computed.update(pending)
     while pending:
         maker = own[pending.pop()]
-        if maker.id not in group.bindings:  # wherever it is read, what it reads is read
-            new = {load.buffer for load in maker.reads() if load.buffer in own} - seen
-            seen |= new
-            pending += new
-    return own.keys() - changed - seen
+        new = {load.buffer for load in maker.reads() if load.buffer in own} - computed
+        seen |= new
+        computed |= new
+        pending += new
+    return seen
+
+
+def _is_elsewhere(group: Group, maker: Loop, load: Load, reader: Loop) -> bool:
+    """Whether a pointwise loop is read away from where it is in the nest, and computed there again."""
+    if maker.kind != "pointwise" or maker.id not in group.bindings:
+        return False
+    binding = group.bindings.get(reader.id)
+    return binding is None or place_of(load, binding) != output_index(group, maker)
 
 
 class Evaluations:
@@ -131,28 +150,46 @@ class Evaluations:
         return total
 
     def _places(self, buffer: str) -> dict[Place, float]:
-        """Where a buffer is read, in the axes of the nest, and at which part of its points."""
-        if buffer not in self._found:
-            found: dict[Place, float] = {}
-            for _, reads in groupby(self._readers.get(buffer, ()), key=lambda each: each[0].id):
-                read: dict[Place, float] = {}  # of what a loop reads twice there is one
-                for loop, load in reads:
-                    part = _part(loop.body, load) if loop.is_guarded else 1.0
-                    for binding, share in self._bindings(loop):
-                        place = place_of(load, binding)
-                        read[place] = max(part * share, read.get(place, 0.0))
-                for place, part in read.items():
-                    found[place] = min(1.0, part + found.get(place, 0.0))
-            self._found[buffer] = found
+        """Where a buffer is read, in the axes of the nest, and at which part of its points. That hangs on
+        where its readers are computed, through all that reads them: a chain longer than Python's stack."""
+        pending = [buffer]
+        while pending:
+            name = pending[-1]
+            if name in self._found:
+                pending.pop()
+                continue
+            readers = [loop for loop, _ in self._readers.get(name, ()) if self._moves(loop)]
+            unknown = [out.name for loop in readers for out in loop.outputs if out.name not in self._found]
+            pending += unknown
+            if not unknown:
+                self._found[name] = self._read_at(name)
         return self._found[buffer]
 
+    def _read_at(self, buffer: str) -> dict[Place, float]:
+        found: dict[Place, float] = {}
+        for _, reads in groupby(self._readers.get(buffer, ()), key=lambda each: each[0].id):
+            read: dict[Place, float] = {}  # of what a loop reads twice there is one
+            for loop, load in reads:
+                part = _part(loop.body, load) if loop.is_guarded else 1.0
+                for binding, share in self._bindings(loop):
+                    place = place_of(load, binding)
+                    read[place] = max(part * share, read.get(place, 0.0))
+            for place, part in read.items():
+                found[place] = min(1.0, part + found.get(place, 0.0))
+        return found
+
+    def _moves(self, loop: Loop) -> bool:
+        """Whether a loop is computed wherever it is read."""
+        return loop.kind == "pointwise" or loop.id not in self.group.bindings
+
     def _bindings(self, loop: Loop) -> list[tuple[Binding, float]]:
-        """Where a loop is in the nest: there once, or wherever it is read."""
-        binding = self.group.bindings.get(loop.id)
-        if binding is not None:
-            return [(binding, 1.0)]
-        places = [item for out in loop.outputs for item in self._places(out.name).items()]
-        return [(dict(zip(loop.kept, place, strict=True)), part) for place, part in places]
+        """Where a loop is computed: at its own place in the nest, and wherever else it is read."""
+        if not self._moves(loop):
+            return [(self.group.bindings[loop.id], 1.0)]
+        places = {place: part for out in loop.outputs for place, part in self._places(out.name).items()}
+        if loop.id in self.group.bindings:
+            places[output_index(self.group, loop)] = 1.0
+        return [(dict(zip(loop.kept, place, strict=True)), part) for place, part in places.items()]
 
     def _steps(self, place: Place) -> float:
         """How often the nest comes by an element: once per point of the axes down to the innermost one that
