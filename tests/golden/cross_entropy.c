@@ -89,6 +89,7 @@ void k0_log_softmax_ne_gather_sum(const float *logits, const long *labels, float
 }
 
 // ne, sum, _to_copy, div
+// div in place of sum_2, which nothing reads again
 void k1_ne_sum_div(const long *labels, float *sum_2) {
   long sum_1 = 0;
   #pragma omp simd reduction(+:sum_1)

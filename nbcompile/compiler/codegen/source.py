@@ -66,16 +66,17 @@ def is_repeatable(program: FusedProgram) -> bool:
 
 
 def comment_of(group: Group, program: FusedProgram) -> list[str]:
-    """What stands above a kernel: the lines of the cell that it comes from, and its operators; then of which
-    inputs its symbolic sizes are extents."""
+    """What stands above a kernel: the lines of the cell that it comes from, and its operators; in place of
+    what it writes; then of which inputs its symbolic sizes are extents."""
     spans = program.program.spans
     lines = sorted({line for loop in group.loops for line in spans.get(loop.id, ())})
     where = ""
     if lines:
         where = f"cell line{'s' if len(lines) > 1 else ''} {', '.join(map(str, lines))}: "
     operators = f"{where}{', '.join(dict.fromkeys(loop.op for loop in group.loops))}"
+    reused = [f"{new} in place of {old}, which nothing reads again" for new, old in group.reuses.items()]
     sizes = sizes_in_words(group, program.program)
-    return [operators, sizes] if sizes else [operators]
+    return [operators, *reused, *([sizes] if sizes else [])]
 
 
 def sizes_in_words(group: Group, program: LoopProgram) -> str:
