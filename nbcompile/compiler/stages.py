@@ -204,11 +204,12 @@ class Config:
 
     def triton_options(self) -> dict[str, int | bool]:
         """How Triton is asked to compile. It may not make one instruction of a product and a sum: it would
-        here and not there, and a value that two kernels compute would be two numbers."""
+        here and not there, and a value that two kernels compute would be two numbers. Nor may libdevice take
+        subnormal numbers for 0, as Triton lets it: eager's rsqrt(1e-40) is 1e20, and its fmod no NaN."""
         chosen: dict[str, int | bool] = {"num_warps": self.warps, "num_stages": self.stages}
         if self.registers:
             chosen["maxnreg"] = self.registers
-        return {**chosen, "enable_fp_fusion": False}
+        return {**chosen, "enable_fp_fusion": False, "enable_reflect_ftz": False}
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ from nbcompile.record.compilation import Launched, PassRecord
 from nbcompile.record.recorder import Recorder
 from nbcompile.targets import Target
 
-_FORMAT = "nbcompile-triton-1"
+_FORMAT = "nbcompile-triton-2"
 _BINARY, _FACTS = "kernel.bin", "facts.json"
 _ENVIRONMENT = ("TRITON_", "PTXAS_", "DISABLE_PTXAS", "AMDGCN_", "LLVM_", "MLIR_", "NVPTX_", "USE_IR_LOC")
 

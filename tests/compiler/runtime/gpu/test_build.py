@@ -69,6 +69,14 @@ def test_a_source_is_compiled_for_a_chip_that_is_not_here(name: str) -> None:
         assert ".vgpr_count" in texts["amdgcn"]
 
 
+def test_subnormal_numbers_are_not_taken_for_0() -> None:
+    """What eager computes of them is no 0, no infinity and no NaN (seen on a card: tests/gpu)."""
+    call = nbcompile.compile(torch.rsqrt, options={"target": "cuda:90", "cache": False})
+    call(torch.ones(8))
+    (kernel,) = call.compilation.kernels
+    assert "rsqrt.approx.f32" in kernel.sources["ptx"]
+
+
 def test_spills_are_read_from_the_binary() -> None:
     tight = replace(LAUNCHES["softmax"], configs=(Config({"BLOCK": 8192}, warps=1),))
     one = build(sample(launches=(tight,)), HOPPER)["softmax"]
