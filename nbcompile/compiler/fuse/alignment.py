@@ -44,13 +44,16 @@ def place_of(load: Load, binding: Binding) -> tuple[IndexExpr, ...]:
 
 def places_read(
     loops: Iterable[Loop], bindings: Mapping[str, Binding], name: str, written: Sequence[IndexExpr] = ()
-) -> list[tuple[IndexExpr, ...]]:
+) -> Iterator[tuple[IndexExpr, ...]]:
     """Every index at which a kernel of ``loops`` reads the buffer ``name``, in the axes that ``bindings``
     lead to: what is computed where it is read, reads there. What is read under a guard that leaves a point
-    alone is read where it is ``written``, if that is there."""
+    alone is read where it is ``written``, if that is there.
+
+    They come as they are found: of a stencil's steps, one within another, there may be more than anyone can
+    wait for, and who asks for one that is elsewhere has it soon."""
     loops = tuple(loops)
-    makers = {out.name: loop for loop in loops for out in loop.outputs}
-    found: dict[tuple[IndexExpr, ...], None] = {}
+    makers = _on_the_way(loops, name)
+    found: set[tuple[IndexExpr, ...]] = set()
     pending: list[tuple[Loop, Binding, Pins]] = [
         (loop, bindings[loop.id], ()) for loop in loops if loop.id in bindings
     ]
@@ -66,13 +69,29 @@ def places_read(
             places = by_pins(place_of(load, binding), written, pins)
             if places == written:
                 pins = ()  # each guard above in turn would be a way of its own to the same place
-            if load.buffer == name:
-                found[places] = None
+            if load.buffer == name and places not in found:
+                found.add(places)
+                yield places
             maker = makers.get(load.buffer)
-            if maker is not None and maker.kind == "pointwise" and (maker.id, places, pins) not in seen:
+            if maker is not None and (maker.id, places, pins) not in seen:
                 seen.add((maker.id, places, pins))
                 pending.append((maker, dict(zip(maker.kept, places, strict=True)), pins))
-    return list(found)
+
+
+def _on_the_way(loops: Iterable[Loop], name: str) -> dict[str, Loop]:
+    """Buffer → the pointwise loop that makes it, of those that lead to a reading of ``name``: no other loop
+    need be looked at, at however many places it is read."""
+    readers: dict[str, list[Loop]] = {}
+    for loop in loops:
+        for buffer in {load.buffer for load in loop.reads()} if loop.kind == "pointwise" else ():
+            readers.setdefault(buffer, []).append(loop)
+    found: dict[str, Loop] = {}
+    pending = [name]
+    while pending:
+        for loop in readers.pop(pending.pop(), ()):
+            found |= {out.name: loop for out in loop.outputs}
+            pending += [out.name for out in loop.outputs]
+    return found
 
 
 def _reads_with_pins(loop: Loop) -> Iterator[tuple[Load, Pins]]:

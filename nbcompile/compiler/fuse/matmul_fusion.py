@@ -372,11 +372,11 @@ def _placed(parts: _Parts, reader: Group, name: str) -> Mapping[str, Binding] | 
     points = parts.points
     if product(axis.extent for axis in reader.nest.axes) != product(axis.extent for axis in points):
         return None
-    reads = places_read(reader.loops, reader.bindings, name)
+    first = next(places_read(reader.loops, reader.bindings, name), None)
     here = tuple(map(index, points))
-    if not reads:
+    if first is None:
         return None
-    placement = place_by_equations(Nest(points), reader.nest.axes, list(zip(reads[0], here, strict=True)))
+    placement = place_by_equations(Nest(points), reader.nest.axes, list(zip(first, here, strict=True)))
     if placement is None:
         return None
     back: dict[Axis, IndexExpr] = {}

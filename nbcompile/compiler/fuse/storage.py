@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from itertools import islice
 
 import torch
 
@@ -23,7 +24,7 @@ from nbcompile.compiler.fuse.limits import Limits
 from nbcompile.compiler.fuse.naming import numbered
 from nbcompile.compiler.loop_ir.expr import Load
 from nbcompile.compiler.loop_ir.fused import FusedProgram, Group, Item
-from nbcompile.compiler.loop_ir.index import ONE, Axis, index
+from nbcompile.compiler.loop_ir.index import ONE, Axis, IndexExpr, index
 from nbcompile.compiler.loop_ir.nodes import Buffer, LibraryCall, Loop, LoopProgram, Output, View
 from nbcompile.record.compilation import Decision
 
@@ -107,7 +108,7 @@ def _reusing(group: Group, dead: Mapping[str, Buffer], limits: Limits) -> Iterat
         written = tuple(group.bindings[maker.id][axis] for axis in maker.kept)
         for name, old in left.items():
             alike = (old.shape, old.strides, old.dtype) == (made.shape, made.strides, made.dtype)
-            if alike and places_read(group.loops, group.bindings, name) == [written]:
+            if alike and _first_two(places_read(group.loops, group.bindings, name)) == [written]:
                 if not why_not_in_place(group, name, new, limits):
                     del left[name]
                     yield new, name
@@ -142,7 +143,7 @@ def why_not_in_place(group: Group, old: str, new: str, limits: Limits) -> str:
         return ""
     binding = group.bindings[maker.id]
     written = tuple(binding[axis] for axis in maker.kept)
-    places = places_read(group.loops, group.bindings, old, written)
+    places = _first_two(places_read(group.loops, group.bindings, old, written))
     if maker.kind == "scatter":
         if not limits.split_alone and not _is_one_atomic(maker):
             return "a scatter of this type combines in memory of its own"
@@ -165,6 +166,11 @@ def why_not_in_place(group: Group, old: str, new: str, limits: Limits) -> str:
     if any(axis.extent != ONE for axis in others - here):
         return f"{old} is overwritten here, and read by every row"
     return ""
+
+
+def _first_two(places: Iterator[tuple[IndexExpr, ...]]) -> list[tuple[IndexExpr, ...]]:
+    """Enough to tell whether there is any, and whether one is not where it should be: none comes twice."""
+    return list(islice(places, 2))
 
 
 def _is_one_atomic(scatter: Loop) -> bool:

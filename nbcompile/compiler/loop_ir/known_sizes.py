@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from torch.utils._pytree import tree_leaves
 
 from nbcompile.compiler.loop_ir.computed_sizes import (
@@ -51,8 +53,13 @@ def _limits(place: IndexExpr) -> list[IndexExpr]:
 
 def sizes_given(program: LoopProgram) -> set[str]:
     """The symbolic sizes that the arguments of a program tell."""
-    told = {item for item in program.inputs if isinstance(item, str)}
-    given = (item for item in program.inputs if isinstance(item, Buffer))
+    return sizes_told(program.inputs)
+
+
+def sizes_told(inputs: Sequence[Buffer | str | None]) -> set[str]:
+    """The symbolic sizes that these arguments tell."""
+    told = {item for item in inputs if isinstance(item, str)}
+    given = (item for item in inputs if isinstance(item, Buffer))
     sizes = (told_by(extent) for buffer in given for extent in buffer.shape)
     return told | {item.size.text for item in sizes if item is not None}
 
@@ -68,6 +75,7 @@ def _places_returned(program: LoopProgram) -> list[IndexExpr | PythonNumber]:
     places: list[IndexExpr | PythonNumber] = [
         place for item in shown for place in (*item.index, *(axis.extent for axis in item.axes))
     ]  # fmt: skip
+    places += [stride for item in shown for stride in item.traced if stride is not None]
     places += [place for item in shown if isinstance(item, ViewCalls) for place in item.sizes()]
     return [*places, *(item for item in program.outputs if isinstance(item, IndexExpr | PythonNumber))]
 

@@ -82,8 +82,8 @@ class View:
     buffer: Buffer
     axes: tuple[Axis, ...]
     index: tuple[IndexExpr, ...]
-    traced: tuple[int | None, ...] = field(default=(), compare=False, kw_only=True)
-    """A result's strides as they were traced, those that are numbers: an extent of 1 has no others."""
+    traced: tuple[IndexExpr | None, ...] = field(default=(), compare=False, kw_only=True)
+    """A result's strides as they were traced, those that are known: an extent of 1 has no others."""
 
     @classmethod
     def whole(cls, buffer: Buffer) -> View:
@@ -125,7 +125,7 @@ class View:
         for n, extent in reversed(list(enumerate(self.shape))):
             if nowhere or extent == ONE:  # any would do: these are what torch gives them
                 known = self.traced[n] if self.traced else None
-                strides[n] = step if known is None else index(known)
+                strides[n] = step if known is None else known
             step = strides[n] * (ONE if extent == ZERO and nowhere else extent)
         return tuple(strides), rest
 

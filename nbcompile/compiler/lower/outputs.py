@@ -12,8 +12,9 @@ from torch import fx
 from torch.utils._pytree import tree_leaves
 
 from nbcompile.compiler.in_aten import shows_an_argument
-from nbcompile.compiler.loop_ir.computed_sizes import PythonNumber
+from nbcompile.compiler.loop_ir.computed_sizes import PythonNumber, base_sizes
 from nbcompile.compiler.loop_ir.index import ONE, ZERO, IndexExpr, index
+from nbcompile.compiler.loop_ir.known_sizes import sizes_told
 from nbcompile.compiler.loop_ir.nodes import Buffer, Loop, Output, View, ViewCall, ViewCalls
 from nbcompile.compiler.lower.as_itself import LIE_AS_THEIR_SOURCE
 from nbcompile.compiler.lower.builder import NATIVE_DTYPES, Builder
@@ -36,6 +37,7 @@ class Outputs:
         self.given = {item.name: item for item in inputs if isinstance(item, Buffer)}
         arguments = graph.module.graph.find_nodes(op="placeholder")
         self.arguments = dict(zip(arguments, inputs, strict=True))
+        self.told = sizes_told(inputs)
         self.builder, self.values, self.saved = builder, values, graph.saved
         self.differentiable = graph.differentiable
         self.owners: dict[str, Any] = {}  # buffer → the storage, in the graph, of what it holds
@@ -109,8 +111,22 @@ class Outputs:
             return self._as_eager_does(item, error)
         if saved or made.is_whole():
             return made
-        strides = (stride if isinstance(stride, int) else None for stride in fake.stride())
-        return replace(made, traced=tuple(strides))
+        return replace(made, traced=self._traced(item, made.shape))
+
+    def _traced(self, item: fx.Node, shape: tuple[IndexExpr, ...]) -> tuple[IndexExpr | None, ...]:
+        """The strides of a result as they were traced: those that are numbers and, of extents of 1, what else
+        the arguments tell."""
+        fake = item.meta["val"]
+        if item.target is aten.expand.default and not item.all_input_nodes[0].meta["val"].dim():
+            return (ZERO,) * len(shape)  # so ATen has it: torch's tracing has 1 at extents of 1
+        pairs = zip(shape, self.builder.sizes.strides(fake), strict=True)
+        return tuple(
+            stride if stride.constant is not None or (extent == ONE and self._is_told(stride)) else None
+            for extent, stride in pairs
+        )
+
+    def _is_told(self, stride: IndexExpr) -> bool:
+        return base_sizes([stride]) <= self.told
 
     def _shown(self, item: fx.Node, value: View, saved: bool) -> View:
         """A result as loops make it. LoweringError where its place in memory would be another."""

@@ -124,3 +124,33 @@ def test_strides_of_extents_of_one(wanted: bool) -> None:
     found, expected = run(x[..., :8]), program(x[..., :8])
     assert [item.stride() for item in found] == [item.stride() for item in expected]
     assert run.ran_compiled, run.eager_reason
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_strides_of_one_number_expanded(dynamic: bool) -> None:
+    """They are 0 in each dimension, whatever was traced."""
+
+    def program(x: Tensor) -> tuple[Tensor, ...]:
+        return x.sum().expand(1), x.argmin().expand(1, 1), x.amax().expand(1, 3), x.sum(0, True).expand(1)
+
+    torch._dynamo.reset()
+    run = nbcompile.compile(program, dynamic=dynamic, options={"cache": False})
+    found, expected = run(torch.randn(5)), program(torch.randn(5))
+    assert [item.stride() for item in found] == [item.stride() for item in expected]
+    assert run.ran_compiled, run.eager_reason
+
+
+def test_symbolic_strides_of_extents_of_one() -> None:
+    """A step that only the arguments tell: of one row that it leaves, no element tells it."""
+
+    def program(x: Tensor, step: int) -> tuple[Tensor, ...]:
+        return x[::step], (x * 2)[:, ::step], (x * 3).t()[::step].unsqueeze(1)
+
+    torch._dynamo.reset()
+    run = nbcompile.compile(program, dynamic=True, options={"cache": False, "verify": True})
+    for shape, step in (((6, 3), 2), ((6, 3), 7), ((6, 4), 9), ((5, 4), 11)):
+        x = torch.randn(shape)
+        found, expected = run(x, step), program(x, step)
+        assert [item.stride() for item in found] == [item.stride() for item in expected]
+        torch.testing.assert_close(found, expected)
+    assert run.ran_compiled, run.eager_reason
