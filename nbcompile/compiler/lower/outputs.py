@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -23,6 +23,7 @@ from nbcompile.compiler.stages import AtenGraph
 from nbcompile.errors import LoweringError
 
 aten = torch.ops.aten
+_REAL = ViewCall(aten.view_as_real.default, (), {})
 
 
 class Outputs:
@@ -43,6 +44,7 @@ class Outputs:
         self.copies: dict[tuple[str, Any], Buffer] = {}  # of a buffer, for what has a storage of its own
         self.returned: set[str] = set()  # buffers that the caller gets, and may write to
         self.marked: set[Any] = set()  # the storages of what is marked as a conjugate or a negative
+        self.complex: dict[fx.Node, fx.Node] = {}  # pairs → the complex numbers of them that are returned
         for node in graph.module.graph.nodes:
             if node.op in ("placeholder", "get_attr") and isinstance(values.get(node), View):
                 buffer = values[node].buffer  # of an input that is overwritten, its new value's
@@ -58,11 +60,18 @@ class Outputs:
         # by what AOTAutograd traced, though guards have since made numbers of its symbols
         given = (node.meta.get("val") for node in arguments)
         self.moving = any(isinstance(value, torch.SymInt) for value in given)
-        self.anew = made_anew(graph.module.graph)
+        self.anew, self.again = made_anew(graph.module.graph), made_again(graph.module.graph)
 
     def of(self, items: Sequence[Any]) -> tuple[Output, ...]:
         """What is returned for each of the graph's own results."""
         first = len(items) - self._saved_after(items)
+        for item in items[:first]:
+            if not isinstance(item, fx.Node) or item.target is not aten.view_as_complex.default:
+                continue
+            pairs = item.args[0]
+            assert isinstance(pairs, fx.Node)
+            if item not in self.again and not _is_view(pairs) and storage_of(item) not in self.inputs:
+                self.complex.setdefault(pairs, item)
         found = [self._output(item, place >= first) for place, item in enumerate(items)]
         shown: dict[Any, dict[int, View]] = {}  # storage in the graph → the results that show it, by place
         for place, value in enumerate(found[:first]):
@@ -149,13 +158,19 @@ class Outputs:
             more = tuple(self._plain(each, error) for each in node.args[1:])
             calls.append(ViewCall(target, more, {k: self._plain(v, error) for k, v in node.kwargs.items()}))
             node = source
-        root = self._root(node)
+        calls.reverse()
         # a pair that our own rewrite made is nothing that AOTAutograd's result is a view of
         paired = any(call.target is aten.view_as_complex.default for call in calls)
+        if numbers := self.complex.get(node):
+            node, paired = numbers, False
+            calls = (
+                calls[1:] if calls and calls[0].target is aten.view_as_complex.default else [_REAL, *calls]
+            )
+        root = self._root(node)
         if root is None or (paired and node.op != "placeholder"):
             raise error
         whole = View.whole(root)
-        return ViewCalls(root, whole.axes, whole.index, tuple(reversed(calls)))
+        return ViewCalls(root, whole.axes, whole.index, tuple(calls))
 
     def _plain(self, value: Any, error: LoweringError) -> Any:
         """An argument of a view: a number, or sizes."""
@@ -188,7 +203,8 @@ class Outputs:
             return None
         key = buffer.name, ("root", storage_of(node))
         if key not in self.copies:
-            if fake.dtype not in NATIVE_DTYPES or value.dtype != fake.dtype:
+            native = fake.dtype in NATIVE_DTYPES
+            if value.dtype != fake.dtype or not (native or _is_plain(value, fake)):
                 return None
             overwrites = buffer.name in self.builder.updates.values()
             own = value.is_whole() and buffer.role == "temporary" and not overwrites
@@ -320,6 +336,11 @@ def _is_view(node: fx.Node) -> bool:
     return isinstance(node.target, torch._ops.OpOverload) and shows_an_argument(node.target)
 
 
+def _is_plain(value: View, fake: torch.Tensor) -> bool:
+    """Whether ATen can be given a value of a type that loops do not write, and holds what its memory does."""
+    return value.strided() is not None and not (fake.is_conj() or fake.is_neg())
+
+
 def _is_view_of_several(node: fx.Node) -> bool:
     return node.target is operator.getitem and isinstance(node.args[0], fx.Node) and _is_view(node.args[0])
 
@@ -364,25 +385,38 @@ def as_it_stands(builder: Builder, node: fx.Node, values: Mapping[fx.Node, Any])
 def made_anew(graph: fx.Graph) -> dict[fx.Node, fx.Node]:
     """Results that AOTAutograd takes for views of an input of the graph (or that input), as it is in the end:
     it makes them anew from that input, by where the graph's result lies."""
-    context = torch._guards.TracingContext.try_get()
-    told = graph.output_node().meta.get("desc")
-    if context is None or context.fw_metadata is None or not told:
-        return {}
     inputs = {
         each.meta["desc"].idx: each
         for each in graph.find_nodes(op="placeholder")
         if type(each.meta.get("desc")).__name__ == "PlainAOTInput"
     }
     found: dict[fx.Node, set[fx.Node | None]] = {}
-    for item, desc in zip(tree_leaves(graph.output_node().args), told, strict=False):
-        shown = None
-        if type(desc).__name__ == "PlainAOTOutput":
-            info = context.fw_metadata.output_info[desc.idx]
-            if info.output_type.name in ("alias_of_input", "is_input"):
-                shown = inputs.get(info.base_idx)
-        if isinstance(item, fx.Node):
-            found.setdefault(item, set()).add(shown)
+    for item, info in _told(graph):
+        shown = info is not None and info.output_type.name in ("alias_of_input", "is_input")
+        found.setdefault(item, set()).add(inputs.get(info.base_idx) if shown else None)
     return {item: base for item, (base, *more) in found.items() if base is not None and not more}
+
+
+def made_again(graph: fx.Graph) -> frozenset[fx.Node]:
+    """Results that AOTAutograd makes again, by their views, from another result that is their base: of the
+    graph's own it reads no more than shape, strides and place."""
+    anew, as_they_are = set[fx.Node](), set[fx.Node]()
+    for item, info in _told(graph):
+        is_view = info is not None and info.output_type.name.startswith("alias_of_intermediate")
+        (anew if is_view else as_they_are).add(item)
+    return frozenset(anew - as_they_are)
+
+
+def _told(graph: fx.Graph) -> Iterator[tuple[fx.Node, Any]]:
+    """A graph's results with what AOTAutograd knows of them as results of the program's; None of others."""
+    context = torch._guards.TracingContext.try_get()
+    told = graph.output_node().meta.get("desc")
+    if context is None or context.fw_metadata is None or not told:
+        return
+    for item, desc in zip(tree_leaves(graph.output_node().args), told, strict=False):
+        if isinstance(item, fx.Node):
+            plain = type(desc).__name__ == "PlainAOTOutput"
+            yield item, context.fw_metadata.output_info[desc.idx] if plain else None
 
 
 def storage_of(node: fx.Node) -> Any:
