@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from typing import Any
 
@@ -23,6 +23,7 @@ from nbcompile.compiler.stages import AtenGraph
 from nbcompile.errors import LoweringError
 
 aten = torch.ops.aten
+SET = aten.set_.source_Tensor
 _REAL = ViewCall(aten.view_as_real.default, (), {})
 
 
@@ -62,8 +63,9 @@ class Outputs:
         self.moving = any(isinstance(value, torch.SymInt) for value in given)
         self.anew, self.again = made_anew(graph.module.graph), made_again(graph.module.graph)
 
-    def of(self, items: Sequence[Any]) -> tuple[Output, ...]:
-        """What is returned for each of the graph's own results."""
+    def of(self, items: Sequence[Any], becoming: Sequence[fx.Node] = ()) -> tuple[Output, ...]:
+        """What is returned for each of the graph's own results, and the tensors that inputs become
+        (:func:`set_last`)."""
         first = len(items) - self._saved_after(items)
         for item in items[:first]:
             if not isinstance(item, fx.Node) or item.target is not aten.view_as_complex.default:
@@ -73,9 +75,11 @@ class Outputs:
             if item not in self.again and not _is_view(pairs) and storage_of(item) not in self.inputs:
                 self.complex.setdefault(pairs, item)
         found = [self._output(item, place >= first) for place, item in enumerate(items)]
+        found += map(self._become, becoming)
+        saved, items = range(first, len(items)), [*items, *becoming]
         shown: dict[Any, dict[int, View]] = {}  # storage in the graph → the results that show it, by place
-        for place, value in enumerate(found[:first]):
-            if isinstance(value, View) and storage_of(items[place]) not in self.inputs:
+        for place, value in enumerate(found):
+            if place not in saved and isinstance(value, View) and storage_of(items[place]) not in self.inputs:
                 shown.setdefault(storage_of(items[place]), {})[place] = value
         for results in shown.values():
             if len({value.buffer.name for value in results.values()}) < 2:
@@ -84,6 +88,24 @@ class Outputs:
                 what = f"{items[place].name} shares memory with another result, in another type or layout"
                 found[place] = self._as_eager_does(items[place], LoweringError(what))
         return tuple(found)
+
+    def _become(self, item: fx.Node) -> Output:
+        """A tensor whose memory an input is to show when all has run: just as it would be in the graph, with
+        that memory, the strides and the place in it. LoweringError where it would be another."""
+        fake = item.meta["val"]
+        error = LoweringError(f"an input is given the memory of {item.name}, which kernels lay out otherwise")
+        if fake.is_neg() or fake.is_conj() or storage_of(item) in self.marked:
+            raise error
+        if storage_of(item) in self.inputs:
+            return self._as_eager_does(item, error)
+        made = self._output(item, saved=False)
+        if isinstance(made, ViewCalls):
+            return made
+        if not isinstance(made, View) or not made.is_whole() or fake.storage_offset() != 0:
+            return self._as_eager_does(item, error)
+        if made.buffer.role != "temporary" or made.buffer.strides != self.builder.sizes.strides(fake):
+            raise error
+        return made
 
     def _saved_after(self, items: Sequence[Any]) -> int:
         """How many of the last items are there for backward alone."""
@@ -380,6 +402,29 @@ def as_it_stands(builder: Builder, node: fx.Node, values: Mapping[fx.Node, Any])
             builder.updates[into.name] = made.name
             return new
     return None
+
+
+def set_last(graph: fx.Graph, away: Set[fx.Node]) -> dict[fx.Node, fx.Node]:
+    """Inputs that are given another tensor's memory (``x.data = y``), each with that tensor, where nothing of
+    the graph would notice that all else has run by then. LoweringError elsewhere; ``away``: what is on
+    another device than the kernels."""
+    calls = graph.find_nodes(op="call_function", target=SET)
+    if not calls:
+        return {}
+    found: dict[fx.Node, fx.Node] = dict(node.args for node in calls)
+    copies = graph.find_nodes(op="call_function", target=aten.copy_.default)
+    written = {storage_of(item) for node in copies for item in node.all_input_nodes}
+    taking_part = [*found, *found.values()]
+    later = [node for node in graph.nodes if node > calls[0] and node.op != "output"]
+    if (
+        len(found) < len(calls)
+        or any(node.target not in (SET, aten.copy_.default) for node in later)
+        or any(node.users for node in calls)
+        or any(item.op != "placeholder" for item in found)
+        or any(item in away or storage_of(item) in written for item in taking_part)
+    ):
+        raise LoweringError(f"an input is given the memory of another tensor ({SET}) amid what reads it")
+    return found
 
 
 def made_anew(graph: fx.Graph) -> dict[fx.Node, fx.Node]:
