@@ -18,7 +18,7 @@ from nbcompile import targets
 from nbcompile.compiler import nested, other_devices, pipeline
 from nbcompile.compiler.capture.fixed_sizes import can_fix
 from nbcompile.compiler.kernel_ir import integer_ranges
-from nbcompile.compiler.lower.outputs import made_anew
+from nbcompile.compiler.lower.outputs import made_again, made_anew
 from nbcompile.compiler.lower.registry import from_outside
 from nbcompile.compiler.passes import Pass, Setting, failed_kernels, places, run
 from nbcompile.compiler.products import Products, in_two_steps
@@ -340,7 +340,8 @@ def _key(aten: AtenGraph, setting: Setting, compiler: Sequence[object]) -> str:
     caching = setting.options.cache and not _made_outside(aten, setting.options)
     if not caching:
         return ""
-    return graph_cache.graph_key(aten, setting.options, compiler, made_anew(aten.module.graph))
+    graph = aten.module.graph
+    return graph_cache.graph_key(aten, setting.options, compiler, made_anew(graph), made_again(graph))
 
 
 def _keep(name: str, aten: AtenGraph, setting: Setting, source: KernelSource) -> None:

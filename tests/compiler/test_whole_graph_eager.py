@@ -89,6 +89,8 @@ WHOLE = {
     ("lower/outputs.py", "_output"): "a result that is no tensor, nor a number",
     ("lower/outputs.py", "_as_eager_does"): "a view of what no node of the graph makes by itself",
     ("lower/outputs.py", "_plain"): "a view that is given a tensor",
+    ("lower/outputs.py", "_become"): "memory that an input is given, and no kernel makes as eager would",
+    ("lower/outputs.py", "set_last"): "an input that is given other memory, and overwritten besides",
     ("lower/sizes.py", "_size"): "a size of which torch cannot even say what it may be",
     ("lower/sizes_of_data.py", "_ask"): "one call that gives several sizes at once",
     (

@@ -165,6 +165,7 @@ def compile_fx_graph(
     if lookup and mended is not compiled:
         lookup.forget()  # what is put around it is not kept with it
     call = short(mended, [*trace.inference, *(lookup.inference if lookup else ())])
+    call = updates.with_versions(call, graph.module.graph, len(example_inputs))
     call = as_views(call, related(graph.module.graph))
     fixed = list(map(_is_static, graph.module.graph.find_nodes(op="placeholder")))
     say = functools.partial(recorder.leave_call_to_eager, graph.id)
@@ -194,7 +195,7 @@ def _trusted(
     """What AOTAutograd has made of a graph, mended where it is wrong; what is wrong if that cannot be."""
     if fault := guards_lost() or overlapping.expanded_lost(inputs) or overlapping.overlap_lost(inputs):
         return fault
-    if fault := gradients_lost(module.graph):
+    if fault := gradients_lost(module.graph) or updates.set_lost(module.graph):
         return fault
     if written_after and (fault := overlapping.versions_lost(inputs)):
         return fault

@@ -57,10 +57,11 @@ def bodies_of(program: FusedProgram) -> tuple[str, ...]:
 
 
 def is_repeatable(program: FusedProgram) -> bool:
-    """Whether a run that broke off can be done again: nothing is overwritten, and nothing random is drawn."""
+    """Whether a run that broke off can be done again: nothing is overwritten, or given other memory, and
+    nothing random is drawn."""
     calls = [item.target for item in program.items if isinstance(item, LibraryCall)]
     random = torch.Tag.nondeterministic_seeded
-    return not program.program.updates and not any(
+    return not (program.program.updates or program.program.become) and not any(
         random in getattr(target, "tags", ()) or overwrites(target) for target in calls
     )
 

@@ -31,9 +31,10 @@ OUT_VARIANTS = {
 }  # fmt: skip
 """Products that write into memory of ours rather than allocate."""
 
+_SET = torch.ops.aten.set_.source_Tensor
 _TAKEN = frozenset(
     "torch math args empty empty_small as_traced handed_on view as_result aligned status check call "
-    "constants".split()
+    "constants become returned".split()
 ) | frozenset(OUT_VARIANTS.values())
 
 
@@ -69,6 +70,7 @@ class _Wrapper:
         self.memory = {name: old for group in program.groups for name, old in group.memory.items()}
         self.shown = {item.buffer.name for item in self.loops.outputs if isinstance(item, View)}
         self.returned = self.shown | {self.memory.get(name, name) for name in self.shown}  # all their memory
+        self.returned |= set(self.loops.become)
         self.last_use = self._last_uses()
         self.loaded = self._loaded()
         self.inputs = {item.name for item in self.loops.inputs if isinstance(item, Buffer)}
@@ -101,9 +103,20 @@ class _Wrapper:
             dead = [name for name, use in self.last_use.items() if use == place and name not in kept]
             if dead:
                 self.lines.append(f"del {', '.join(self.name(name) for name in dead)}")
-        values = "".join(f"{value}, " for value in self._outputs())
-        self.lines.append(f"return ({values.rstrip()})" if values else "return ()")
+        self._return(self._outputs())
         return "def call(args):\n" + "\n".join(f"    {line}" for line in self.lines) + "\n"
+
+    def _return(self, values: list[str]) -> None:
+        """Inputs show another memory only when all results are made: these may be views of what they were."""
+        returned = len(values) - len(self.loops.become)
+        if self.loops.become:
+            self.lines += [f"become = {_tuple(values[returned:])}", f"returned = {_tuple(values[:returned])}"]
+        for place, name in enumerate(self.loops.become):
+            self.lines.append(f"{operator_name(_SET)}({self.name(name)}, become[{place}])")
+        if self.loops.become:
+            self.lines.append("return returned")
+        else:
+            self.lines.append(f"return ({' '.join(f'{value},' for value in values)})")
 
     def _last_uses(self) -> dict[str, int]:
         """Buffer → index of the item after which its memory may go."""
@@ -365,6 +378,8 @@ def library_targets(program: FusedProgram) -> dict[str, str]:
             found[library_name(item)] = str(item.target)
             given = tree_leaves([item.args, dict(item.kwargs)])
             found |= {operator_name(a): str(a) for a in given if isinstance(a, torch._ops.OpOverload)}
+    if program.program.become:
+        found[operator_name(_SET)] = str(_SET)
     for output in program.program.outputs:
         for view in output.calls if isinstance(output, ViewCalls) else ():
             if view.target is not operator.getitem:

@@ -72,7 +72,10 @@ class Interpreter:
         outputs = tuple(self._value(output) for output in self.program.outputs)
         for name, value in new.items():
             self.memory[name].copy_(value)
-        return outputs
+        returned = len(outputs) - len(self.program.become)
+        for name, value in zip(self.program.become, outputs[returned:], strict=True):
+            self.memory[name].set_(value)
+        return outputs[:returned]
 
     def number(self, expr: IndexExpr) -> int:
         return int(expr.evaluate(self._size))

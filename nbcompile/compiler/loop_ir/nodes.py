@@ -327,6 +327,7 @@ class LoopProgram:
               stands; which memory the new value is made in is settled after fusion (``fuse/storage.py``).
     facts:    expressions of sizes that the guards of the graph keep from being negative.
     apart:    places of outputs that are tensors of their own, though another output is the same memory.
+    become:   inputs that are given the memory of the last outputs, one each; these are not returned.
     """
 
     graph: str  # id of the AtenGraph
@@ -338,6 +339,7 @@ class LoopProgram:
     updates: Mapping[str, str] = field(default_factory=dict)
     facts: tuple[IndexExpr, ...] = ()
     apart: frozenset[int] = frozenset()
+    become: tuple[str, ...] = ()
 
     @property
     def results(self) -> frozenset[str]:
@@ -396,7 +398,10 @@ class LoopProgram:
         extents = computed_in(extent for buffer in self.buffers().values() for extent in buffer.shape)
         text = [*(f"{name} = {size.number}" for name, size in extents.items()), *text]
         text += [f"{name} becomes {new}" for name, new in self.updates.items()]
-        text.append("return " + ", ".join(_output_text(output) for output in self.outputs))
+        results = list(map(_output_text, self.outputs))
+        returned = len(results) - len(self.become)
+        text += [f"{name} shows {new}" for name, new in zip(self.become, results[returned:], strict=True)]
+        text.append("return " + ", ".join(results[:returned]))
         return "\n".join(text)
 
 

@@ -53,6 +53,9 @@ def verify(program: LoopProgram) -> LoopProgram:
             if value.buffer.name in program.updates:
                 raise VerifyError(f"returns {value.buffer.name}, which holds another value by then")
     _updates(program, defined)
+    for name in program.become:
+        if name in program.updates or _use(name, defined).role != "input":
+            raise VerifyError(f"{name} is to show another memory: only an input that keeps its values can")
     return program
 
 

@@ -32,7 +32,7 @@ from nbcompile.compiler.loop_ir.nodes import (
 )
 from nbcompile.compiler.lower import as_itself
 from nbcompile.compiler.lower.builder import Builder
-from nbcompile.compiler.lower.outputs import Outputs, as_it_stands, storage_of
+from nbcompile.compiler.lower.outputs import SET, Outputs, as_it_stands, set_last, storage_of
 from nbcompile.compiler.lower.registry import registry
 from nbcompile.compiler.lower.sizes import SizeTable
 from nbcompile.compiler.lower.sizes_of_data import called_as_it_is, checked, number_of, tell_place
@@ -58,6 +58,7 @@ def aten_to_loops(
     sizes = SizeTable()
     builder = Builder(graph.id, sizes, options, device_of(graph.module))
     away = other_devices.away(graph.module, builder.device)
+    become = set_last(graph.module.graph, away)
     counted = as_itself.begin_elsewhere(graph.module.graph)
     values: dict[fx.Node, Any] = {}
     inputs: list[Buffer | str | None] = []
@@ -92,21 +93,20 @@ def aten_to_loops(
                 # whoever reads the input from here on sees what was written
                 values[node.args[0]] = values[node]
         elif node.op == "output":
-            outputs = Outputs(builder, graph, values, inputs).of(_returned(graph, node))
-            apart = _apart(_flat(node.args[0]), outputs)
+            results = _returned(graph, node)
+            outputs = Outputs(builder, graph, values, inputs).of(results, [*become.values()])
+            apart = _apart(results, outputs[: len(results)])
         else:
             raise LoweringError(f"the graph has a {node.op} node, {node.name}")
 
     names = {value: key for key, value in graph.ids.items()}
     spans = {statement.id: _cell_lines(graph, names, statement) for statement in builder.statements}
-    statements = tuple(builder.statements)
-    as_itself.check_memory(statements, away, values)
+    as_itself.check_memory(builder.statements, away, values)
     program = LoopProgram(
-        graph.id, tuple(inputs), statements, outputs, constants, spans, builder.updates, sizes.facts(),
-        apart,
+        graph.id, tuple(inputs), tuple(builder.statements), outputs, constants, spans, builder.updates,
+        sizes.facts(), apart, tuple(values[item].buffer.name for item in become),
     )  # fmt: skip
-    program = replace(program, facts=(*program.facts, *checked(program)))
-    live = without_dead_statements(program)
+    live = without_dead_statements(replace(program, facts=(*program.facts, *checked(program))))
     _check_sizes(live)
     return live
 
@@ -189,9 +189,9 @@ def _lower_node(
 ) -> Any:
     """What a node makes. ``failed``: why it is called as it is, if its loops failed or would be wrong."""
     target, fake = node.target, node.meta.get("val")
-    if target is operator.getitem and not isinstance(fake, _SYMBOLIC):  # (a graph within it returns sizes)
-        source, place = node.args
-        return _resolve(source, values)[place]
+    if target is SET or (target is operator.getitem and not isinstance(fake, _SYMBOLIC)):
+        source, place = node.args  # (a graph within it returns sizes)
+        return None if target is SET else _resolve(source, values)[place]  # (that is done when all has run)
     if isinstance(fake, _SYMBOLIC):
         return number_of(builder, target, _resolve(node.args, values), fake)
     args = _resolve(node.args, values)

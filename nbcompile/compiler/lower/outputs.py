@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from typing import Any
 
@@ -24,6 +24,8 @@ from nbcompile.compiler.stages import AtenGraph
 from nbcompile.errors import LoweringError
 
 aten = torch.ops.aten
+SET = aten.set_.source_Tensor
+_REAL = ViewCall(aten.view_as_real.default, (), {})
 
 
 class Outputs:
@@ -45,6 +47,7 @@ class Outputs:
         self.copies: dict[tuple[str, Any], Buffer] = {}  # of a buffer, for what has a storage of its own
         self.returned: set[str] = set()  # buffers that the caller gets, and may write to
         self.marked: set[Any] = set()  # the storages of what is marked as a conjugate or a negative
+        self.complex: dict[fx.Node, fx.Node] = {}  # pairs → the complex numbers of them that are returned
         for node in graph.module.graph.nodes:
             if node.op in ("placeholder", "get_attr") and isinstance(values.get(node), View):
                 buffer = values[node].buffer  # of an input that is overwritten, its new value's
@@ -60,15 +63,25 @@ class Outputs:
         # by what AOTAutograd traced, though guards have since made numbers of its symbols
         given = (node.meta.get("val") for node in arguments)
         self.moving = any(isinstance(value, torch.SymInt) for value in given)
-        self.anew = made_anew(graph.module.graph)
+        self.anew, self.again = made_anew(graph.module.graph), made_again(graph.module.graph)
 
-    def of(self, items: Sequence[Any]) -> tuple[Output, ...]:
-        """What is returned for each of the graph's own results."""
+    def of(self, items: Sequence[Any], becoming: Sequence[fx.Node] = ()) -> tuple[Output, ...]:
+        """What is returned for each of the graph's own results, and the tensors that inputs become
+        (:func:`set_last`)."""
         first = len(items) - self._saved_after(items)
+        for item in items[:first]:
+            if not isinstance(item, fx.Node) or item.target is not aten.view_as_complex.default:
+                continue
+            pairs = item.args[0]
+            assert isinstance(pairs, fx.Node)
+            if item not in self.again and not _is_view(pairs) and storage_of(item) not in self.inputs:
+                self.complex.setdefault(pairs, item)
         found = [self._output(item, place >= first) for place, item in enumerate(items)]
+        found += map(self._become, becoming)
+        saved, items = range(first, len(items)), [*items, *becoming]
         shown: dict[Any, dict[int, View]] = {}  # storage in the graph → the results that show it, by place
-        for place, value in enumerate(found[:first]):
-            if isinstance(value, View) and storage_of(items[place]) not in self.inputs:
+        for place, value in enumerate(found):
+            if place not in saved and isinstance(value, View) and storage_of(items[place]) not in self.inputs:
                 shown.setdefault(storage_of(items[place]), {})[place] = value
         for results in shown.values():
             if len({value.buffer.name for value in results.values()}) < 2:
@@ -77,6 +90,24 @@ class Outputs:
                 what = f"{items[place].name} shares memory with another result, in another type or layout"
                 found[place] = self._as_eager_does(items[place], LoweringError(what))
         return tuple(found)
+
+    def _become(self, item: fx.Node) -> Output:
+        """A tensor whose memory an input is to show when all has run: just as it would be in the graph, with
+        that memory, the strides and the place in it. LoweringError where it would be another."""
+        fake = item.meta["val"]
+        error = LoweringError(f"an input is given the memory of {item.name}, which kernels lay out otherwise")
+        if fake.is_neg() or fake.is_conj() or storage_of(item) in self.marked:
+            raise error
+        if storage_of(item) in self.inputs:
+            return self._as_eager_does(item, error)
+        made = self._output(item, saved=False)
+        if isinstance(made, ViewCalls):
+            return made
+        if not isinstance(made, View) or not made.is_whole() or fake.storage_offset() != 0:
+            return self._as_eager_does(item, error)
+        if made.buffer.role != "temporary" or made.buffer.strides != self.builder.sizes.strides(fake):
+            raise error
+        return made
 
     def _saved_after(self, items: Sequence[Any]) -> int:
         """How many of the last items are there for backward alone."""
@@ -165,13 +196,19 @@ class Outputs:
             more = tuple(self._plain(each, error) for each in node.args[1:])
             calls.append(ViewCall(target, more, {k: self._plain(v, error) for k, v in node.kwargs.items()}))
             node = source
-        root = self._root(node)
+        calls.reverse()
         # a pair that our own rewrite made is nothing that AOTAutograd's result is a view of
         paired = any(call.target is aten.view_as_complex.default for call in calls)
+        if numbers := self.complex.get(node):
+            node, paired = numbers, False
+            calls = (
+                calls[1:] if calls and calls[0].target is aten.view_as_complex.default else [_REAL, *calls]
+            )
+        root = self._root(node)
         if root is None or (paired and node.op != "placeholder"):
             raise error
         whole = View.whole(root)
-        return ViewCalls(root, whole.axes, whole.index, tuple(reversed(calls)))
+        return ViewCalls(root, whole.axes, whole.index, tuple(calls))
 
     def _plain(self, value: Any, error: LoweringError) -> Any:
         """An argument of a view: a number, or sizes."""
@@ -204,7 +241,8 @@ class Outputs:
             return None
         key = buffer.name, ("root", storage_of(node))
         if key not in self.copies:
-            if fake.dtype not in NATIVE_DTYPES or value.dtype != fake.dtype:
+            native = fake.dtype in NATIVE_DTYPES
+            if value.dtype != fake.dtype or not (native or _is_plain(value, fake)):
                 return None
             overwrites = buffer.name in self.builder.updates.values()
             own = value.is_whole() and buffer.role == "temporary" and not overwrites
@@ -336,6 +374,11 @@ def _is_view(node: fx.Node) -> bool:
     return isinstance(node.target, torch._ops.OpOverload) and shows_an_argument(node.target)
 
 
+def _is_plain(value: View, fake: torch.Tensor) -> bool:
+    """Whether ATen can be given a value of a type that loops do not write, and holds what its memory does."""
+    return value.strided() is not None and not (fake.is_conj() or fake.is_neg())
+
+
 def _is_view_of_several(node: fx.Node) -> bool:
     return node.target is operator.getitem and isinstance(node.args[0], fx.Node) and _is_view(node.args[0])
 
@@ -377,28 +420,64 @@ def as_it_stands(builder: Builder, node: fx.Node, values: Mapping[fx.Node, Any])
     return None
 
 
+def set_last(graph: fx.Graph, away: Set[fx.Node]) -> dict[fx.Node, fx.Node]:
+    """Inputs that are given another tensor's memory (``x.data = y``), each with that tensor, where nothing of
+    the graph would notice that all else has run by then. LoweringError elsewhere; ``away``: what is on
+    another device than the kernels."""
+    calls = graph.find_nodes(op="call_function", target=SET)
+    if not calls:
+        return {}
+    found: dict[fx.Node, fx.Node] = dict(node.args for node in calls)
+    copies = graph.find_nodes(op="call_function", target=aten.copy_.default)
+    written = {storage_of(item) for node in copies for item in node.all_input_nodes}
+    taking_part = [*found, *found.values()]
+    later = [node for node in graph.nodes if node > calls[0] and node.op != "output"]
+    if (
+        len(found) < len(calls)
+        or any(node.target not in (SET, aten.copy_.default) for node in later)
+        or any(node.users for node in calls)
+        or any(item.op != "placeholder" for item in found)
+        or any(item in away or storage_of(item) in written for item in taking_part)
+    ):
+        raise LoweringError(f"an input is given the memory of another tensor ({SET}) amid what reads it")
+    return found
+
+
 def made_anew(graph: fx.Graph) -> dict[fx.Node, fx.Node]:
     """Results that AOTAutograd takes for views of an input of the graph (or that input), as it is in the end:
     it makes them anew from that input, by where the graph's result lies."""
-    context = torch._guards.TracingContext.try_get()
-    told = graph.output_node().meta.get("desc")
-    if context is None or context.fw_metadata is None or not told:
-        return {}
     inputs = {
         each.meta["desc"].idx: each
         for each in graph.find_nodes(op="placeholder")
         if type(each.meta.get("desc")).__name__ == "PlainAOTInput"
     }
     found: dict[fx.Node, set[fx.Node | None]] = {}
-    for item, desc in zip(tree_leaves(graph.output_node().args), told, strict=False):
-        shown = None
-        if type(desc).__name__ == "PlainAOTOutput":
-            info = context.fw_metadata.output_info[desc.idx]
-            if info.output_type.name in ("alias_of_input", "is_input"):
-                shown = inputs.get(info.base_idx)
-        if isinstance(item, fx.Node):
-            found.setdefault(item, set()).add(shown)
+    for item, info in _told(graph):
+        shown = info is not None and info.output_type.name in ("alias_of_input", "is_input")
+        found.setdefault(item, set()).add(inputs.get(info.base_idx) if shown else None)
     return {item: base for item, (base, *more) in found.items() if base is not None and not more}
+
+
+def made_again(graph: fx.Graph) -> frozenset[fx.Node]:
+    """Results that AOTAutograd makes again, by their views, from another result that is their base: of the
+    graph's own it reads no more than shape, strides and place."""
+    anew, as_they_are = set[fx.Node](), set[fx.Node]()
+    for item, info in _told(graph):
+        is_view = info is not None and info.output_type.name.startswith("alias_of_intermediate")
+        (anew if is_view else as_they_are).add(item)
+    return frozenset(anew - as_they_are)
+
+
+def _told(graph: fx.Graph) -> Iterator[tuple[fx.Node, Any]]:
+    """A graph's results with what AOTAutograd knows of them as results of the program's; None of others."""
+    context = torch._guards.TracingContext.try_get()
+    told = graph.output_node().meta.get("desc")
+    if context is None or context.fw_metadata is None or not told:
+        return
+    for item, desc in zip(tree_leaves(graph.output_node().args), told, strict=False):
+        if isinstance(item, fx.Node):
+            plain = type(desc).__name__ == "PlainAOTOutput"
+            yield item, context.fw_metadata.output_info[desc.idx] if plain else None
 
 
 def storage_of(node: fx.Node) -> Any:

@@ -39,10 +39,12 @@ class Stored:
 
 
 def graph_key(
-    aten: AtenGraph, options: Options, compiler: Sequence[object], anew: Mapping[fx.Node, fx.Node]
-) -> str:
+    aten: AtenGraph, options: Options, compiler: Sequence[object], anew: Mapping[fx.Node, fx.Node],
+    again: Iterable[fx.Node] = (),
+) -> str:  # fmt: skip
     """The key of one graph under these options, its code made for ``compiler`` (whatever tells one from
-    another). ``anew``: results that are made anew of inputs when the graph has run, with these."""
+    another). ``anew``: results that are made anew of inputs when the graph has run, with these; ``again``:
+    those that are made again of other results."""
     nodes = [
         (
             node.op, node.name, str(node.target), repr(node.args), repr(dict(node.kwargs)),
@@ -51,9 +53,10 @@ def graph_key(
         )
         for node in aten.module.graph.nodes
     ]  # fmt: skip
+    viewed = sorted(item.name for item in again)
     shown = sorted((item.name, base.name) for item, base in anew.items())
     return key(
-        "graph", aten.id, aten.stage, aten.differentiable, aten.saved, shown, nodes, _known(aten),
+        "graph", aten.id, aten.stage, aten.differentiable, aten.saved, shown, viewed, nodes, _known(aten),
         options.to_dict(), list(compiler), _switches(), torch.__version__, code_version(),
     )  # fmt: skip
 

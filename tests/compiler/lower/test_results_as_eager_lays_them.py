@@ -154,3 +154,91 @@ def test_symbolic_strides_of_extents_of_one() -> None:
         assert [item.stride() for item in found] == [item.stride() for item in expected]
         torch.testing.assert_close(found, expected)
     assert run.ran_compiled, run.eager_reason
+
+
+def of_eight_bits(x: Tensor) -> tuple[Tensor, ...]:
+    made = (x * 3).clamp(-448, 448).to(torch.float8_e4m3fn)
+    return made, made.view(torch.uint8), (x.sin() @ x).softmax(-1)
+
+
+def parts_of_eight_bits(x: Tensor) -> tuple[Tensor, ...]:
+    made = (x.t() * 3).clamp(-448, 448).to(torch.float8_e4m3fn)
+    return made.view(torch.uint8)[1:], made.t()
+
+
+def complex_and_its_parts(x: Tensor) -> tuple[Tensor, ...]:
+    y = torch.complex(x.sin(), x * 2) * 1j + 1
+    return torch.view_as_real(y)[..., 0], y, y.t(), y.imag[1:]
+
+
+def laid_out_across(x: Tensor) -> tuple[Tensor, ...]:
+    y = torch.complex(x, x.cos()).t().exp()
+    return y, torch.view_as_real(y), y.abs()
+
+
+def of_a_transform(x: Tensor) -> tuple[Tensor, ...]:
+    y = torch.fft.fft(x)
+    return y, y.real, x.sin()
+
+
+def bits(found: Tensor) -> Tensor:
+    eight = found.dtype == torch.float8_e4m3fn
+    return found.detach().view(torch.uint8) if eight else found.detach()
+
+
+@few(4)
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("train", [False, True])
+@pytest.mark.parametrize(
+    "function",
+    [of_eight_bits, parts_of_eight_bits, complex_and_its_parts, laid_out_across, of_a_transform],
+)
+def test_a_result_and_a_view_of_it_in_another_type_are_one_memory(
+    function: Callable[[Tensor], tuple[Tensor, ...]], train: bool, dynamic: bool
+) -> None:
+    torch._dynamo.reset()
+    run = nbcompile.compile(function, dynamic=dynamic, options={"cache": False})
+    given = torch.randn(4, 4)
+    ours, eagers = given.clone().requires_grad_(train), given.clone().requires_grad_(train)
+    for _ in range(2):
+        found, expected = run(ours), function(eagers)
+        assert run.ran_compiled, run.eager_reason
+        assert run.compilation.kernels
+        told = [
+            [(item.dtype, item.requires_grad, *described((item, *results), x)[0]) for item in results]
+            for results, x in ((found, ours), (expected, eagers))
+        ]
+        assert told[0] == told[1]
+        assert described(found, ours) == described(expected, eagers)
+        for mine, other in zip(found, expected, strict=True):
+            torch.testing.assert_close(bits(mine), bits(other))
+        if train:
+            gradients = [
+                torch.autograd.grad([y.float().sum() if y.dtype == torch.float8_e4m3fn else y.abs().sum()
+                                     for y in results if y.requires_grad], x, retain_graph=True)
+                for results, x in ((found, ours), (expected, eagers))
+            ]  # fmt: skip
+            torch.testing.assert_close(*gradients)
+        for place in range(len(found)):  # what is written to one shows in the others
+            for results in (found, expected):
+                results[place].copy_(torch.full(results[place].shape, place + 1.0).to(results[place].dtype))
+            for mine, other in zip(found, expected, strict=True):
+                torch.testing.assert_close(bits(mine), bits(other))
+
+
+def test_what_autograd_makes_again_is_made_of_its_own_base() -> None:
+    """Of ``view_as_complex`` the base is its pair of numbers, which the caller may write to."""
+    torch._dynamo.reset()
+
+    def function(x: Tensor) -> tuple[Tensor, ...]:
+        y = torch.view_as_complex(x.sin())
+        return y, torch.view_as_real(y), y.abs()
+
+    run = nbcompile.compile(function, options={"cache": False})
+    given = torch.randn(4, 2)
+    made = []
+    for call in (run, function):
+        found = call(given.clone().requires_grad_())
+        found[0].mul_(2)
+        made.append([item.detach() for item in found])
+    torch.testing.assert_close(*made)

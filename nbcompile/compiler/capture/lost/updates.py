@@ -24,7 +24,9 @@ from typing import Any
 import torch
 from torch import fx
 from torch._functorch._aot_autograd.schemas import OutputType
+from torch.utils._pytree import tree_leaves
 
+from nbcompile.compiler.rewrite.mutation import is_in_place
 from nbcompile.compiler.rewrite.views_of_inputs import (
     is_made_anew,
     is_whole,
@@ -120,6 +122,96 @@ def _is_number(value: object) -> bool:
         isinstance(value, torch.Tensor)
         and (value.dim(), value.dtype, value.device.type) == (0, torch.float64, "cpu")
     )  # fmt: skip
+
+
+def set_lost(graph: fx.Graph) -> LoweringError | None:
+    """What is wrong if the captured graph that AOTAutograd has just compiled gives an input other memory
+    (``x.data = y``) and may need its gradient, which AOTAutograd gives to the other tensor; or writes to its
+    old memory, or returns it, for which AOTAutograd takes the new; or gives it that very memory laid out
+    otherwise, which AOTAutograd leaves out; or that of an input which is overwritten, of which AOTAutograd
+    takes a copy. None if all is well."""
+    sets = [node for node in graph.nodes if node.target is torch.Tensor.set_]
+    context = torch._guards.TracingContext.try_get()
+    metadata = context.fw_metadata if context is not None else None
+    if metadata is None or not sets:
+        return None
+    pairs = list(zip(graph.find_nodes(op="placeholder"), metadata.input_info, strict=False))
+    targets = {_source(node) for node in sets}
+    trained = any(each.requires_grad for each in metadata.output_info)
+    written = {_memory(node) for node, known in pairs if known.mutates_data}
+    if trained and any(node in targets and known.requires_grad for node, known in pairs):
+        why = "its gradient would be lost"
+    elif any(node not in sets and is_in_place(node) and _source(node) in targets for node in graph.nodes):
+        why = "what is written to the old would be lost"
+    elif _returns_old(graph, metadata, [node in targets for node, _ in pairs]):
+        why = "a result that shows the old would show the new"
+    elif any(node in targets and not known.mutates_storage_metadata for node, known in pairs):
+        why = "what is new is how its own is laid out"
+    elif any(_memory(node.args[1]) in written for node in sets):
+        why = "the new is of a tensor that is overwritten"
+    else:
+        return None
+    return LoweringError(
+        f"it gives a tensor other memory (x.data = ...), and {why}",
+        advice="Set .data outside of the function, or copy into the tensor under torch.no_grad().",
+    )
+
+
+def _returns_old(graph: fx.Graph, metadata: Any, given: Sequence[bool]) -> bool:
+    """Whether AOTAutograd takes a result for one of the inputs that are ``given`` other memory, or a view of
+    it, and it is not that very input."""
+    for item, known in zip(tree_leaves(graph.output_node().args), metadata.output_info, strict=False):
+        shown = known.output_type in (OutputType.alias_of_input, OutputType.is_input)
+        if shown and known.base_idx is not None and known.base_idx < len(given) and given[known.base_idx]:
+            if not isinstance(item, fx.Node) or not (
+                item.op == "placeholder" or item.target is torch.Tensor.set_
+            ):
+                return True
+    return False
+
+
+def _source(node: fx.Node) -> fx.Node | None:
+    """The input that a node shows, or may: the first of what it is made from, and so on."""
+    while node.op != "placeholder":
+        first = node.args[0] if node.args else None
+        if not isinstance(first, fx.Node):
+            return None
+        node = first
+    return node
+
+
+def _memory(node: Any) -> int | None:
+    """The memory that a node of a captured graph shows."""
+    value = node.meta.get("example_value") if isinstance(node, fx.Node) else None
+    return value.untyped_storage()._cdata if isinstance(value, torch.Tensor) else None
+
+
+def with_versions(call: Callable[..., Any], graph: fx.Graph, count: int) -> Callable[..., Any]:
+    """``call``, of a captured graph that AOTAutograd has just compiled, with the version counters of its
+    ``count`` inputs as eager leaves them: ``x.data = y`` is no write to ``x``, and ``set_`` is one."""
+    context = torch._guards.TracingContext.try_get()
+    metadata = context.fw_metadata if context is not None else None
+    if metadata is None or len(metadata.input_info) != count:
+        return call
+    lowered = [
+        node.args[0].args[0]
+        for node in graph.nodes  # (Dynamo makes the function anew for each)
+        if getattr(node.target, "__name__", "") == "_lower_version_count_by_1"
+    ]
+    pairs = zip(graph.find_nodes(op="placeholder"), metadata.input_info, strict=True)
+    places = [
+        n for n, (node, known) in enumerate(pairs) if known.mutates_storage_metadata and node in lowered
+    ]
+    if not places:
+        return call
+
+    def run(*given: Any) -> Any:
+        results = call(*given)
+        counted = tuple(given[place] for place in places if not given[place].is_inference())
+        torch._C._autograd._unsafe_set_version_counter(counted, tuple(each._version - 1 for each in counted))
+        return results
+
+    return run
 
 
 def only_in_inference_mode(

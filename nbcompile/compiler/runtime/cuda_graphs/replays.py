@@ -94,6 +94,8 @@ def _obstacle(aten: AtenGraph, source: KernelSource, chip: Target) -> str:
         if node in away:
             return f"{node.name} is on another device."
         if node.op == "call_function":
+            if node.target is torch.ops.aten.set_.source_Tensor:
+                return "an input shows other memory after each call."
             if isinstance(node.target, torch._ops.HigherOrderOperator):
                 return f"{node.target} decides on the CPU what runs."
             tags = set(getattr(node.target, "tags", ()))
