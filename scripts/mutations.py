@@ -53,7 +53,12 @@ class Mutation:
 MUTATIONS = (
     # -- versions and whose memory a value lies in
     Mutation("a later reader is not asked about", "compiler/fuse/storage.py",
-             "        if old in names:\n", "        if old in names and not items:\n"),
+             "        if old in _named(item):\n", "        if old in _named(item) and not items:\n"),
+    Mutation("what is read later still is written over", "compiler/fuse/storage.py",
+             "for name in made if last[name] == place}", "for name in made}"),
+    Mutation("what is returned is written over", "compiler/fuse/storage.py",
+             "made |= {out.name: out for out in _made(item) if out.name not in kept}",
+             "made |= {out.name: out for out in _made(item)}"),
     Mutation("a read at other points is let in", "compiler/fuse/storage.py",
              "    if any(place != written for place in places):\n", "    if not places:\n"),
     Mutation("a read by every row is let in", "compiler/fuse/storage.py",
@@ -164,7 +169,8 @@ MUTATIONS = (
     Mutation("a cached graph of other shapes is found", "compiler/runtime/graph_cache.py",
              '_described(node.meta.get("val")), ', ""),
     Mutation("what overwrites is run again when it fails", "compiler/codegen/source.py",
-             "    return not program.program.updates and not any(\n", "    return not any(\n"),
+             "    return not (program.program.updates or program.program.become) and not any(\n",
+             "    return not any(\n"),
 )  # fmt: skip
 
 
