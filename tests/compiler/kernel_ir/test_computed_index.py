@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import nbcompile
+from tests.nightly import few
 
 Tensor = torch.Tensor
 N = 30
@@ -42,6 +43,7 @@ BY_A_TABLE: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
+@few(17)
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("name", [*BY_A_FORMULA, *BY_A_TABLE])
 def test_it_reads_what_eager_reads(name: str, dynamic: bool) -> None:

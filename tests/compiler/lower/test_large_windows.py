@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import nbcompile
+from tests.nightly import few
 
 Tensor = torch.Tensor
 F = torch.nn.functional
@@ -32,6 +33,7 @@ def ran(function: Callable[[Tensor], Any], x: Tensor) -> tuple[Any, list[str]]:
     return found, [node.op for node in fused.nodes if node.op.startswith("aten.")]
 
 
+@few(7)
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("kind", ["max", "avg"])
 def test_windows_of_over_27_elements(name: str, kind: str) -> None:

@@ -10,6 +10,7 @@ import torch
 
 import nbcompile
 from nbcompile.compiler.small_filters import is_small
+from tests.nightly import few
 
 Tensor = torch.Tensor
 F = torch.nn.functional
@@ -41,6 +42,7 @@ def ran(function: Callable[..., Tensor], *inputs: Tensor, **how: Any) -> tuple[T
     return found, any(node.op == "aten.convolution" for node in fused.nodes)
 
 
+@few(15)
 @pytest.mark.parametrize("bias", [False, True], ids=["alone", "with a bias"])
 @pytest.mark.parametrize("name", CASES)
 def test_it_is_a_loop_with_what_is_around_it(name: str, bias: bool) -> None:
@@ -102,6 +104,7 @@ LIBRARYS = {"strides", "depthwise"}
 """Whose gradients are."""
 
 
+@few(10)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("name", CASES)
 def test_gradients(name: str, dtype: torch.dtype) -> None:

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import nbcompile
+from tests.nightly import few
 
 
 def jitter(x: torch.Tensor) -> torch.Tensor:
@@ -39,6 +40,7 @@ def _refused(fn: Callable[..., object], kind: torch.dtype) -> bool:
     return (fn, kind) in ((chained, torch.int64), (filled, torch.complex64))
 
 
+@few(8)
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 @pytest.mark.parametrize("fn", PROGRAMS, ids=lambda fn: fn.__name__)
 def test_a_draw_is_the_number_that_eager_has(fn: Callable[..., object], kind: torch.dtype) -> None:

@@ -138,6 +138,7 @@ DISTANCES = {
 }
 
 
+@few(10)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("centres", [5, 16, 600, 700])
 @pytest.mark.parametrize("name", DISTANCES)

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 
 import nbcompile
+from tests.nightly import few
 
 Tensor = torch.Tensor
 
@@ -36,6 +37,7 @@ FUNCTIONS: dict[str, tuple[Callable[[Tensor], Tensor], tuple[int, ...]]] = {
 OF_FLOATS = ("one at a time", "product")  # of halves eager rounds what it then adds up or multiplies
 
 
+@few(17)
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_no_further_from_float64_than_eager(name: str, dynamic: bool) -> None:
@@ -95,6 +97,7 @@ AT_ONCE: dict[str, tuple[Callable[..., tuple[Tensor, ...]], tuple[tuple[int, ...
 }  # fmt: skip
 
 
+@few(11)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 @pytest.mark.parametrize("name", AT_ONCE)
 def test_several_rows_are_added_to_their_columns_at_once(name: str, dtype: torch.dtype) -> None:
