@@ -154,8 +154,6 @@ class TritonWriter:
             return self._call(self.helper(_FLOAT_HELPERS[name]), args)
         if name == "truncdiv":
             return self._libdevice("trunc", [self._call(self.helper("true_divide"), args)])
-        if name == "ldexp" and dtype == torch.float32:
-            return self._call(self.helper("ldexp"), args)
         if name == "ldexp":
             return self._libdevice(name, [args[0], f"{args[1]}.to(tl.int32)"])
         if name in LIBDEVICE:

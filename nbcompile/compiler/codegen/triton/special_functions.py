@@ -51,14 +51,6 @@ def erf(x):
 {_STEPS}    p = x * (p * u + {ERF[-1]})
     return tl.where(x > 3.7, 1.0, tl.where(x < -3.7, -1.0, p))''')
 
-_LDEXP = Helper('''@triton.jit
-def ldexp(x, exponent):
-    """x * 2**exponent of a float32, rounded once: in float64 neither that nor what comes of it is subnormal.
-    (libdevice takes a subnormal float32 for 0.)"""
-    held = tl.minimum(tl.maximum(exponent, -300.0), 300.0).to(tl.int64)
-    power = ((held + 1023) << 52).to(tl.float64, bitcast=True)
-    return (x.to(tl.float64) * power).to(tl.float32)''')
-
 _LOG1P_UNIT = Helper('''@triton.jit
 def log1p_unit(x):
     """log(1 + x) of a float32 between 0 and 1, as x + x * x Q(x), within 1.3 units in the last place. Q is
@@ -77,7 +69,6 @@ def log1p_unit(x):
 SPECIAL: dict[str, Helper] = {
     "chebyshev": _CHEBYSHEV,
     "erf": _ERF,
-    "ldexp": _LDEXP,
     "log1p_unit": _LOG1P_UNIT,
     "i0e": _bessel("i0e", I0, "I0", "", odd=False),
     "i1e": _bessel("i1e", I1, "I1", "y * ", odd=True),

@@ -124,13 +124,17 @@ def logit(b: Builder, x: View, eps: Any = None) -> View:
 
 @lowering(aten.logit_backward.default, samples=_pairs() + _pairs(1e-3) + _pairs(-1.0))
 def logit_backward(b: Builder, grad: View, x: View, eps: Any = None) -> View:
-    """``grad / (x * (1 - x))`` from end to end, else 0; NaN where there is no ``eps``, or a negative one."""
+    """``grad / (x * (1 - x))`` from end to end, else 0; NaN where there is no ``eps``, or a negative one.
+    At NaN eager's is 0 on a CPU (but for the last few elements of a tensor) and NaN on a GPU."""
     none = eps is None or (isinstance(eps, int | float) and eps < 0)
     held, low, high = _ends(b, x, 0.0 if none else eps)
 
     def body(grad: Expr, x: Expr) -> Expr:
         slope = grad / held(x * held(1 - x))
-        return where(op("and", x >= low, x <= high), slope, math.nan if none else 0.0)
+        outside = math.nan if none else 0.0
+        if b.options.chip.is_gpu:
+            return where(op("or", x < low, x > high), outside, slope)
+        return where(op("and", x >= low, x <= high), slope, outside)
 
     return _gated(b, grad, x, body)
 
