@@ -4,7 +4,8 @@
     python scripts/gpu/corpus.py check [--every N]                     compile each for cuda:90, anywhere
     python scripts/gpu/corpus.py run [--only REGIONS] [--contestants NAMES] [--budget SECONDS]
 
-``collect`` writes ``corpus/regions.jsonl``. Models of torchvision and transformers take part where these
+``collect`` writes ``corpus/regions.jsonl``, and with ``--second`` ``corpus/second.jsonl``: regions that the
+first does not have, of other models. Models of torchvision and transformers take part where these
 packages are. ``run`` compiles each region for every contestant, with caches empty, and times it: the limit
 is its bytes at the copy's bandwidth and one launch.
 """
@@ -29,32 +30,51 @@ from runner import Run, say
 
 CONTESTANTS = (OURS, PEER)
 MOST_SETS = 64
+MOST_SECOND = 720  # regions of the second corpus, chosen by their hashes
 TINY_BYTES = 6 << 20  # with --tiny, regions of at most so much
 
 
 # -- collect -----------------------------------------------------------------------------------
 
 
-def graphs(only: Sequence[str]) -> Iterator[tuple[str, Any]]:
-    """(name, AtenGraph) of every net and model that can be traced here."""
+Source = tuple[str, Callable[[], Any]]
+
+
+def _whole(model: Any, *, train: bool = True) -> Any:
+    from region_capture import graphs_of
+
+    with torch.device("meta"):
+        module, inputs = model.build(False)
+        return graphs_of(model.name, module.to(torch.bfloat16), inputs("meta"), train=train)
+
+
+def _first() -> list[Source]:
     from corpus_images import NETS
-    from region_capture import graphs_of, graphs_of_net
+    from region_capture import graphs_of_net
     from zoo import MODELS
 
-    sources: list[tuple[str, Callable[[], Any]]] = [
+    nets: list[Source] = [
         (f"{net.name}, {mode}", lambda net=net, mode=mode: graphs_of_net(net, mode))
         for net in NETS
         for mode in net.modes
     ]
-
-    def whole(model: Any) -> Any:
-        with torch.device("meta"):
-            module, inputs = model.build(False)
-            return graphs_of(model.name, module.to(torch.bfloat16), inputs("meta"), train=True)
-
-    sources += [
-        (f"{model.name}, bf16", lambda model=model: whole(model)) for model in MODELS if not model.small
+    return nets + [
+        (f"{model.name}, bf16", lambda model=model: _whole(model)) for model in MODELS if not model.small
     ]
+
+
+def _second() -> list[Source]:
+    from second import SECOND
+
+    return [
+        (f"{model.name}, {word}", lambda model=model, train=train: _whole(model, train=train))
+        for model in SECOND
+        for word, train in (("training", True), ("eval", False))
+    ]
+
+
+def graphs(sources: Sequence[Source], only: Sequence[str]) -> Iterator[tuple[str, Any]]:
+    """(name, AtenGraph) of every net and model that can be traced here."""
     for name, make in sources:
         if only and not any(text in name for text in only):
             continue
@@ -69,8 +89,9 @@ def collect(run: Run) -> int:
     from region_extract import regions_of
 
     known: dict[str, Region] = {}
-    structures: set[str] = set()
-    for name, graph in graphs(run.arguments.only):
+    second = run.arguments.second
+    structures = {structure_of(region) for region in regions.load()} if second else set()
+    for name, graph in graphs(_second() if second else _first(), run.arguments.only):
         before = len(known)
         for region in regions_of(graph, name):
             key = repr((region.inputs, region.code, region.returns))
@@ -85,10 +106,13 @@ def collect(run: Run) -> int:
         say(f"{name}, {graph.stage}: {len(known) - before} regions")
     # In no order of nets or kinds: a run that is cut short has seen some of each.
     found = sorted(known.values(), key=lambda region: region.id[-8:])
+    if second:
+        say(f"{len(found)} regions, of which {MOST_SECOND} are kept at most")
+        found = found[:MOST_SECOND]
     if run.arguments.only:
         say("--only: the corpus file is left as it is")
     else:
-        regions.save(found)
+        regions.save(found, regions.SECOND if second else regions.CORPUS)
     say(f"{len(found)} regions")
     return 0
 
@@ -254,12 +278,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     def extra(parser: Any) -> None:
         parser.add_argument("command", choices=("collect", "check", "run"))
         parser.add_argument("--every", type=int, default=1, help="run only every so many-th region")
+        parser.add_argument("--half", type=int, choices=(0, 1), help="every second region, from this one")
+        parser.add_argument("--second", action="store_true", help="the corpus that nothing is tuned on")
 
     run = runner.start("corpus", __doc__ or "", argv, CONTESTANTS, extra=extra)
     if run.arguments.command == "collect":
         return collect(run)
     most = TINY_BYTES if run.arguments.tiny else math.inf
-    names = [name for name, region in regions.by_id().items() if region.bytes <= most][:: run.arguments.every]
+    of = regions.load(regions.SECOND if run.arguments.second else regions.CORPUS)
+    names = [region.id for region in of if region.bytes <= most]
+    if run.arguments.half is not None:
+        names = names[run.arguments.half :: 2]
+    names = names[:: run.arguments.every]
     if run.arguments.list:
         say("\n".join(names))
         return 0

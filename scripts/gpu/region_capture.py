@@ -74,13 +74,17 @@ def _flash(q, k, v, mask=None, dropout_p=0.0, is_causal=False, scale=None, **mor
     return call(q, k, v, dropout_p, is_causal, False, scale=scale)[0]
 
 
-class attention_is_flash:  # noqa: N801 - a context manager, used as a word
+class as_compiled_on_a_gpu:  # noqa: N801 - a context manager, used as a word
+    """Attention is flash attention, and models that look (for values, before they build a mask) are told
+    that they are being compiled."""
+
     def __enter__(self) -> None:
-        self.before = F.scaled_dot_product_attention
+        self.before = F.scaled_dot_product_attention, torch.compiler.is_compiling
         F.scaled_dot_product_attention = _flash
+        torch.compiler.is_compiling = lambda: True
 
     def __exit__(self, *error: object) -> None:
-        F.scaled_dot_product_attention = self.before
+        F.scaled_dot_product_attention, torch.compiler.is_compiling = self.before
 
 
 def graphs_of_net(net: Net, mode: str) -> Iterator[AtenGraph]:
@@ -117,7 +121,7 @@ def graphs_of(
     module.train(train)
 
     def fake(tensor: torch.Tensor, wants_gradient: bool = False) -> torch.Tensor:
-        made: torch.Tensor = FakeTensor(mode, tensor.detach(), CPU)
+        made: torch.Tensor = FakeTensor(mode, tensor.detach().to("meta"), CPU)
         return made.requires_grad_() if wants_gradient else made
 
     parameters = {key: fake(each, train) for key, each in module.named_parameters()}
@@ -145,7 +149,7 @@ def graphs_of(
         partition_fn=partition, decompositions=decompositions(OPTIONS),
         keep_inference_input_mutations=True,
     )  # fmt: skip
-    with mode, attention_is_flash(), torch.set_grad_enabled(train):
+    with mode, as_compiled_on_a_gpu(), torch.set_grad_enabled(train):
         if autocast:
             with GpuAutocast():
                 loss = compiled(parameters, buffers, arguments)

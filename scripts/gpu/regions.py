@@ -24,6 +24,7 @@ import torch
 from contestants import ROOT
 
 CORPUS = ROOT / "corpus" / "regions.jsonl"
+SECOND = ROOT / "corpus" / "second.jsonl"  # of models the first has none of, and that nothing is tuned on
 DTYPES = {
     "f32": torch.float32, "f64": torch.float64, "bf16": torch.bfloat16, "f16": torch.float16,
     "i64": torch.int64, "i32": torch.int32, "i8": torch.int8, "u8": torch.uint8, "bool": torch.bool,
@@ -103,7 +104,8 @@ def load(path: Path = CORPUS) -> list[Region]:
 
 @functools.cache
 def by_id() -> dict[str, Region]:
-    return {region.id: region for region in load()}
+    """Every region of either corpus, the first's first."""
+    return {region.id: region for path in (CORPUS, SECOND) if path.exists() for region in load(path)}
 
 
 def save(regions: Iterable[Region], path: Path = CORPUS) -> None:

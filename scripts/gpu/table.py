@@ -18,6 +18,7 @@ from runner import out_folder, read
 
 Record = dict[str, Any]
 ERROR_SLACK = 2.0
+LARGE = 20e-6  # seconds: what is below it is a matter of launches
 GOALS = {
     "kernels over inductor": 1.4, "kernels over inductor-max": 1.25, "kernels worst": 0.98,
     "models": 1.10, "models worst": 0.97, "small model": 2.0,
@@ -256,6 +257,7 @@ def _corpus(records: list[Record]) -> list[str]:
         for value, item, what in reversed(slow)
         if value > 1.25
     ]
+    said += _against_peer(rows)
     compiled = [
         (row["compile"][OURS], row["compile"][PEER])
         for row in rows
@@ -269,6 +271,28 @@ def _corpus(records: list[Record]) -> list[str]:
             at_most("corpus: compile time over Inductor's, geomean", shares, GOALS["cold"], len(compiled))
         )
     return said + _errors(rows)
+
+
+def _against_peer(rows: list[Record]) -> list[str]:
+    """How regions compare with Inductor's, all of them and those whose limit is over :data:`LARGE`."""
+    both = [row for row in rows if {OURS, PEER} <= set(row["times"])]
+    said = []
+    for what, chosen in (
+        ("regions", both),
+        (f"regions whose limit is over {LARGE * 1e6:g} µs", [row for row in both if row["limit"] > LARGE]),
+    ):
+        if not chosen:
+            continue
+        fast = {row["item"]: row["times"][PEER]["median"] / row["times"][OURS]["median"] for row in chosen}
+        slower = sorted((value, item) for item, value in fast.items() if value < 1 / 1.1)
+        limits = sorted(row["times"][OURS]["median"] / row["limit"] for row in chosen)
+        said.append(
+            f"- {len(chosen)} {what}: {geometric_mean(fast.values()):.2f} times as fast as {PEER}, slower by "
+            f"over 10%: {len(slower)}; {geometric_mean(limits):.2f} times the limit, "
+            f"p90 {limits[min(int(0.9 * len(limits)), len(limits) - 1)]:.2f}"
+        )
+        said += [f"  - {item}: {value:.2f}" for value, item in slower[:8]]
+    return said
 
 
 def _linear(records: list[Record]) -> list[str]:

@@ -82,6 +82,7 @@ class Sizes:
     @property
     def side(self) -> int:
         size = getattr(self.config, "image_size", None) or 224
+        size = size[0] if isinstance(size, tuple | list) else size
         return 64 if self.tiny and size > 64 else int(size)
 
     @property

@@ -17,7 +17,8 @@ OF_TWO = "div pow atan2 hypot fmod remainder floor_divide mul logaddexp xlogy ne
 COMPOSED = {
     "softplus": F.softplus, "silu": F.silu, "gelu": F.gelu, "mish": F.mish, "logit": torch.logit,
     "root": lambda x: x**-0.5, "halved": lambda x: torch.ldexp(x, torch.full_like(x, -3, dtype=torch.int32)),
-    "doubled": lambda x: torch.ldexp(x, torch.full_like(x, 30, dtype=torch.int32)), "scaled": lambda x: x * 1e30 * 1e10, "shifted": lambda x: torch.exp(x - 89),
+    "doubled": lambda x: torch.ldexp(x, torch.full_like(x, 30, dtype=torch.int32)),
+    "scaled": lambda x: x * 1e30 * 1e10, "shifted": lambda x: torch.exp(x - 89),
 }  # fmt: skip
 SMALL = [1e-45, 1e-40, 3e-39, 1.1e-38, 2e-38, 1.5e-30, 0.0, 1.0, 3.5, 90.0, 1e38]
 

@@ -149,9 +149,20 @@ def test_corpus_holds_enough_regions_of_every_kind() -> None:
     assert all(region.bytes >= region_extract.LEAST_BYTES for region in found)
 
 
+def test_the_second_corpus_has_nothing_of_the_first() -> None:
+    found = regions.load(regions.SECOND)
+    assert len(found) >= 600 and len({region.id for region in found}) == len(found)
+    assert regions.SECOND.stat().st_size < 1 << 20
+    assert len({region.source.split(",")[0] for region in found}) >= 40
+    structures = {corpus.structure_of(region) for region in found}
+    assert len(structures) == len(found)
+    assert not structures & {corpus.structure_of(region) for region in regions.load()}
+
+
+@pytest.mark.parametrize("path", [regions.CORPUS, regions.SECOND], ids=lambda path: path.stem)
 @pytest.mark.parametrize("start", range(3))
-def test_corpus_regions_are_programs(start: int) -> None:
-    chosen = regions.load()[start::24]
+def test_corpus_regions_are_programs(start: int, path: Path) -> None:
+    chosen = regions.load(path)[start::24]
     assert {region.id: why for region in chosen if (why := corpus.problem(region))} == {}
 
 
