@@ -8,7 +8,7 @@ from typing import Self
 from nbcompile.compiler.kernel_ir.accesses import accesses
 from nbcompile.compiler.kernel_ir.values import KernelValues, Value, walk_values
 from nbcompile.compiler.loop_ir.index import Axis
-from nbcompile.compiler.loop_ir.lanes import heavy
+from nbcompile.compiler.loop_ir.lanes import SHORT_LANE, Access, heavy
 from nbcompile.compiler.loop_ir.nodes import Buffer, hint_product
 from nbcompile.compiler.schedule.schedule import Schedule, Work
 from nbcompile.compiler.schedule.tiling import distinct
@@ -59,15 +59,16 @@ class Square(Schedule):
         square = _square(work.values, work.buffers)
         if square is None:
             return None
-        rest, other, lane = square
+        side, lane = square
         best = [(64, 64, 8), (32, 128, 8)]
-        if all(work.buffers[item.buffer].dtype.itemsize <= 2 for item in work.values.stores):
+        halves = all(work.buffers[item.buffer].dtype.itemsize <= 2 for item in work.values.stores)
+        if halves and lane.extent.hint() > 64:
             best.reverse()
         configs = tuple(
             Config({"YBLOCK": y, "XBLOCK": x}, warps)
             for y, x, warps in (*best, (32, 64, 4), (32, 32, 4), (128, 32, 8))
         )
-        return cls(y=(*rest, other), x=(lane,), configs=configs)
+        return cls(y=side, x=(lane,), configs=configs)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -191,21 +192,40 @@ def _fixed(value: Value, last: Axis) -> bool:
     return value.kind in ("load", "op") and bool(value.axes) and last not in value.axes
 
 
-def _square(values: KernelValues, buffers: dict[str, Buffer]) -> tuple[list[Axis], Axis, Axis] | None:
-    """(other axes, second lane, first lane) if two heavy accesses lie along different axes."""
+def _square(values: KernelValues, buffers: dict[str, Buffer]) -> tuple[tuple[Axis, ...], Axis] | None:
+    """(the axes of one side, the axis of the other) if two heavy accesses lie along different axes."""
     found = [access for access in accesses(values, buffers) if access.strides]
     axes = values.nest.axes
-    lane = next((access.lane for access in found if access.lane is not None), None)
+    first = next((access for access in found if access.lane is not None), None)
+    if first is None:
+        return None
     for access in heavy(found):
-        other = access.lane
-        if other is None or lane is None or other == lane:
+        lane, other = first.lane, access.lane
+        if lane is None or other is None or other == lane or lane not in access.strides:
             continue
-        if min(lane.extent.hint(), other.extent.hint()) < 16 or lane not in access.strides:
+        runs = {lane: _together(first, other), other: _together(access, lane)}
+        if min(map(_count, runs.values())) < SHORT_LANE:
             continue
         if max(lane.extent.hint(), other.extent.hint()) // 32 > MOST_BLOCKS:
             continue
         if axes[-1] != lane:
             lane, other = other, lane
-        rest = [axis for axis in axes if axis not in (lane, other)]
-        return rest, other, lane
+        if lane.extent.hint() < SHORT_LANE:
+            lane, other = other, lane
+        if lane.extent.hint() < SHORT_LANE:
+            continue
+        # of short ones, as many as lie together in memory
+        run = runs[other] if other.extent.hint() < SHORT_LANE else (other,)
+        return (*(axis for axis in axes if axis != lane and axis not in run), *run), lane
     return None
+
+
+def _together(access: Access, apart: Axis) -> tuple[Axis, ...]:
+    """The axes other than ``apart`` that go along memory without a gap, the fastest one last."""
+    steps = {abs(stride): axis for axis, stride in access.strides.items() if axis != apart}
+    run: list[Axis] = []
+    reached = 1
+    while reached in steps and steps[reached] not in run:
+        run.insert(0, steps[reached])
+        reached *= run[0].extent.hint()
+    return tuple(run)

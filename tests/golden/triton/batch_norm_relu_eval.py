@@ -28,12 +28,11 @@ def maximum_nan(a, b):
 def k0_add_sqrt_reciprocal_relu(x_ptr, mean_ptr, variance_ptr, weight_ptr, bias_ptr, relu_ptr, YBLOCK: tl.constexpr, XBLOCK: tl.constexpr):
     gdc_wait()
     row = tl.program_id(0) // tl.cdiv(3136, XBLOCK) * YBLOCK + tl.arange(0, YBLOCK)[:, None]
-    i = row // 256
     j = row % 256
     start = tl.program_id(0) % tl.cdiv(3136, XBLOCK) * XBLOCK
     k = start + tl.arange(0, XBLOCK)[None, :]
     k_in = k < 3136
-    x = tl.load(x_ptr + i*802816 + j*3136 + k, mask=k_in)
+    x = tl.load(x_ptr + row*3136 + k, mask=k_in)
     to_copy = tl.load(mean_ptr + j)
     sub = x - to_copy
     to_copy_1 = tl.load(variance_ptr + j)
@@ -46,4 +45,4 @@ def k0_add_sqrt_reciprocal_relu(x_ptr, mean_ptr, variance_ptr, weight_ptr, bias_
     mul_2 = mul_1 * weight
     bias = tl.load(bias_ptr + j)
     add_1 = mul_2 + bias
-    tl.store(relu_ptr + i*802816 + j*3136 + k, maximum_nan(add_1, tl.full((), 0.0, tl.float32)), mask=k_in)
+    tl.store(relu_ptr + row*3136 + k, maximum_nan(add_1, tl.full((), 0.0, tl.float32)), mask=k_in)

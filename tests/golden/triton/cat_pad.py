@@ -26,4 +26,4 @@ def k0_cat_constant_pad_nd_relu(x_ptr, y_ptr, relu_ptr, YBLOCK: tl.constexpr, XB
     k = start + tl.arange(0, XBLOCK)[None, :]
     k_in = k < 3005
     constant_pad_nd = tl.where((k >= 2) & (k < 3002), tl.where((j < 96), tl.load(x_ptr + i*288000 + j*3000 + k - 2, mask=k_in & ((k >= 2) & (k < 3002)) & ((j < 96))), tl.load(y_ptr + i*96000 + j*3000 + k - 288002, mask=k_in & ((k >= 2) & (k < 3002)) & ~((j < 96)))), 0.0)
-    tl.store(relu_ptr + i*384640 + j*3005 + k, maximum_nan(constant_pad_nd, tl.full((), 0.0, tl.float32)), mask=k_in)
+    tl.store(relu_ptr + row*3005 + k, maximum_nan(constant_pad_nd, tl.full((), 0.0, tl.float32)), mask=k_in)

@@ -17,8 +17,8 @@ def k0_mul_add(x_ptr, scale_ptr, y_ptr, add_ptr, YBLOCK: tl.constexpr, XBLOCK: t
     j = other % 3136
     start = tl.program_id(1) * XBLOCK
     k = start + tl.arange(0, XBLOCK)[None, :]
-    x = tl.load(x_ptr + i*802816 + k + j*256).to(tl.float32)
+    x = tl.load(x_ptr + other*256 + k).to(tl.float32)
     scale = tl.load(scale_ptr + k)
     mul = x * scale
     y = tl.load(y_ptr + i*802816 + k*3136 + j).to(tl.float32)
-    tl.store(add_ptr + i*802816 + k + j*256, mul + y)
+    tl.store(add_ptr + other*256 + k, mul + y)

@@ -11,7 +11,7 @@
 # k0_copy[cdiv(3136, YBLOCK), cdiv(768, XBLOCK)](YBLOCK=32, XBLOCK=128), 8 warps
 # k1_add_mul_sum[cdiv(768, XBLOCK), 44](XBLOCK=64, RBLOCK=32, STAGES=3), 2 warps
 # k1_add_mul_sum_finish[cdiv(768, XBLOCK)](XBLOCK=32, SBLOCK=64), 8 warps
-# k2_copy_2[cdiv(49152, YBLOCK), cdiv(49, XBLOCK)](YBLOCK=32, XBLOCK=128), 8 warps
+# k2_copy_2[cdiv(49152, YBLOCK), cdiv(49, XBLOCK)](YBLOCK=64, XBLOCK=64), 8 warps
 # made by nbcompile
 import triton
 import triton.language as tl
@@ -29,7 +29,7 @@ def k0_copy(first_ptr, first_turned_ptr, YBLOCK: tl.constexpr, XBLOCK: tl.conste
     start = tl.program_id(1) * XBLOCK
     k = start + tl.arange(0, XBLOCK)[None, :]
     first_turned = tl.load(first_ptr + i*37632 + k*49 + j, mask=other_in).to(tl.float32)
-    tl.store(first_turned_ptr + i*37632 + k + j*768, first_turned, mask=other_in)
+    tl.store(first_turned_ptr + other*768 + k, first_turned, mask=other_in)
 
 
 # add, mul, sum, clone
@@ -78,4 +78,4 @@ def k2_copy_2(add_turned_ptr, add_ptr, YBLOCK: tl.constexpr, XBLOCK: tl.constexp
     k = start + tl.arange(0, XBLOCK)[None, :]
     k_in = k < 49
     add = tl.load(add_turned_ptr + i*37632 + j + k*768, mask=k_in).to(tl.float32)
-    tl.store(add_ptr + i*37632 + j*49 + k, add, mask=k_in)
+    tl.store(add_ptr + other*49 + k, add, mask=k_in)

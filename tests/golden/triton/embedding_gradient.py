@@ -15,9 +15,7 @@ def k0_embedding_dense_backward_base(embedding_dense_backward_1_ptr, XBLOCK: tl.
     gdc_wait()
     start = tl.program_id(0) * XBLOCK
     point = start + tl.arange(0, XBLOCK)
-    c0 = point // 768
-    c1 = point % 768
-    tl.store(embedding_dense_backward_1_ptr + c0*768 + c1, 0.0)
+    tl.store(embedding_dense_backward_1_ptr + point, 0.0)
 
 
 @triton.jit
@@ -25,9 +23,7 @@ def k0_embedding_dense_backward(grad_ptr, tokens_ptr, embedding_dense_backward_1
     gdc_wait()
     start = tl.program_id(0) * XBLOCK
     point = start + tl.arange(0, XBLOCK)
-    i = point // 786432
-    j = (point % 786432) // 768
     k = point % 768
-    grad = tl.load(grad_ptr + i*786432 + j*768 + k)
-    tokens = tl.load(tokens_ptr + i*1024 + j)
+    grad = tl.load(grad_ptr + point)
+    tokens = tl.load(tokens_ptr + (point // 768))
     tl.atomic_add(embedding_dense_backward_1_ptr + tokens*768 + k, grad, mask=(tokens >= 0) & (tokens < 100), sem="relaxed")

@@ -102,8 +102,6 @@ def k0_group_norm(x_ptr, native_group_norm_mean_parts_ptr, native_group_norm_m2_
 def k0_group_norm_finish(native_group_norm_mean_parts_ptr, native_group_norm_m2_parts_ptr, native_group_norm_mean_ptr, rstd_ptr, XBLOCK: tl.constexpr, SBLOCK: tl.constexpr):
     gdc_wait()
     row = tl.program_id(0) * XBLOCK + tl.arange(0, XBLOCK)[:, None]
-    i = row // 32
-    k = row % 32
     part = tl.arange(0, SBLOCK)[None, :]
     slab = part // 4
     l = part % 4
@@ -114,8 +112,8 @@ def k0_group_norm_finish(native_group_norm_mean_parts_ptr, native_group_norm_m2_
     native_group_norm_mean_whole = tl.sum(native_group_norm_mean_parts * counts, axis=1)[:, None] / 16384.0
     native_group_norm_m2_parts = tl.sum(native_group_norm_m2_parts + counts * (native_group_norm_mean_parts - native_group_norm_mean_whole) * (native_group_norm_mean_parts - native_group_norm_mean_whole), axis=1)[:, None]
     native_group_norm_mean_parts = native_group_norm_mean_whole
-    tl.store(native_group_norm_mean_ptr + i*32 + k, native_group_norm_mean_parts)
-    tl.store(rstd_ptr + i*32 + k, tl.rsqrt(((native_group_norm_m2_parts * 6.1035156e-05) + 1e-05)))
+    tl.store(native_group_norm_mean_ptr + row, native_group_norm_mean_parts)
+    tl.store(rstd_ptr + row, tl.rsqrt(((native_group_norm_m2_parts * 6.1035156e-05) + 1e-05)))
 
 
 # rand, lt, native_group_norm, _to_copy, sigmoid, mul

@@ -51,15 +51,13 @@ def k0_native_group_norm_backward(mean_ptr, rstd_ptr, grad_ptr, x_ptr, sum_gx_pa
 def k0_native_group_norm_backward_finish(sum_gx_parts_ptr, sum_g_parts_ptr, sum_gx_ptr, sum_g_ptr, XBLOCK: tl.constexpr, SBLOCK: tl.constexpr):
     gdc_wait()
     row = tl.program_id(0) * XBLOCK + tl.arange(0, XBLOCK)[:, None]
-    i = row // 256
-    k = row % 256
     slab = tl.arange(0, SBLOCK)[None, :]
     sum_gx_parts = tl.load(sum_gx_parts_ptr + slab * 4096 + row)
     sum_g_parts = tl.load(sum_g_parts_ptr + slab * 4096 + row)
     sum_gx = tl.sum(sum_gx_parts, axis=1)[:, None]
     sum_g = tl.sum(sum_g_parts, axis=1)[:, None]
-    tl.store(sum_gx_ptr + i*256 + k, sum_gx)
-    tl.store(sum_g_ptr + i*256 + k, sum_g)
+    tl.store(sum_gx_ptr + row, sum_gx)
+    tl.store(sum_g_ptr + row, sum_g)
 
 
 # native_group_norm_backward
@@ -67,18 +65,17 @@ def k0_native_group_norm_backward_finish(sum_gx_parts_ptr, sum_g_parts_ptr, sum_
 def k1_native_group_norm_backward_2(sum_gx_ptr, weight_ptr, sum_g_ptr, group_sum_ptr, group_sum_1_ptr, XBLOCK: tl.constexpr, RBLOCK: tl.constexpr):
     gdc_wait()
     row = tl.program_id(0) * XBLOCK + tl.arange(0, XBLOCK)[:, None]
-    i = row // 32
     j = row % 32
     k = tl.arange(0, RBLOCK)[None, :]
-    sum_gx = tl.load(sum_gx_ptr + i*256 + j*8 + k)
+    sum_gx = tl.load(sum_gx_ptr + row*8 + k)
     weight = tl.load(weight_ptr + j*8 + k).to(tl.float32)
     t = sum_gx * weight
     group_sum = tl.sum(t, axis=1)[:, None]
-    sum_g = tl.load(sum_g_ptr + i*256 + j*8 + k)
+    sum_g = tl.load(sum_g_ptr + row*8 + k)
     t_2 = sum_g * weight
     group_sum_1 = tl.sum(t_2, axis=1)[:, None]
-    tl.store(group_sum_ptr + i*32 + j, group_sum)
-    tl.store(group_sum_1_ptr + i*32 + j, group_sum_1)
+    tl.store(group_sum_ptr + row, group_sum)
+    tl.store(group_sum_1_ptr + row, group_sum_1)
 
 
 # native_group_norm_backward

@@ -14,10 +14,8 @@ def k0_index_put_base(x_ptr, index_put_ptr, XBLOCK: tl.constexpr):
     gdc_wait()
     start = tl.program_id(0) * XBLOCK
     point = start + tl.arange(0, XBLOCK)
-    c0 = point // 64
-    c1 = point % 64
-    x = tl.load(x_ptr + c0*64 + c1)
-    tl.store(index_put_ptr + c0*64 + c1, x)
+    x = tl.load(x_ptr + point)
+    tl.store(index_put_ptr + point, x)
 
 
 @triton.jit
@@ -27,6 +25,6 @@ def k0_index_put(values_ptr, rows_ptr, index_put_ptr, XBLOCK: tl.constexpr):
     point = start + tl.arange(0, XBLOCK)
     i = point // 64
     j = point % 64
-    values = tl.load(values_ptr + i*64 + j)
+    values = tl.load(values_ptr + point)
     rows = tl.load(rows_ptr + i)
     tl.atomic_add(index_put_ptr + (tl.where((rows < 0), (rows + 100000), rows))*64 + j, values, mask=((tl.where((rows < 0), (rows + 100000), rows)) >= 0) & ((tl.where((rows < 0), (rows + 100000), rows)) < 100000), sem="relaxed")

@@ -20,9 +20,8 @@ def k0_add_relu(x_ptr, bias_ptr, relu_ptr, XBLOCK: tl.constexpr):
     gdc_wait()
     start = tl.program_id(0).to(tl.int64) * XBLOCK
     point = start + tl.arange(0, XBLOCK).to(tl.int64)
-    i = point // 65536
     j = point % 65536
-    x = tl.load(x_ptr + i*65536 + j).to(tl.float32)
+    x = tl.load(x_ptr + point).to(tl.float32)
     bias = tl.load(bias_ptr + j).to(tl.float32)
     add = x + bias
-    tl.store(relu_ptr + i*65536 + j, maximum_nan(add, tl.full((), 0.0, tl.float32)))
+    tl.store(relu_ptr + point, maximum_nan(add, tl.full((), 0.0, tl.float32)))

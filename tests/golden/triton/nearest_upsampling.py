@@ -18,4 +18,4 @@ def k0_index_add(x_ptr, add_ptr, XBLOCK: tl.constexpr):
     j = (point % 4096) // 64
     k = point % 64
     index = tl.load(x_ptr + ((j) // 2)*32 + ((k) // 2) + i*1024)
-    tl.store(add_ptr + i*4096 + j*64 + k, index + 1.0)
+    tl.store(add_ptr + point, index + 1.0)

@@ -21,4 +21,4 @@ def k0_index_put(grad_ptr, index_put_ptr, XBLOCK: tl.constexpr):
     to_copy_1_2 = tl.load(grad_ptr + i*128 + j*2 + 1).to(tl.float32)
     to_copy_1_3 = tl.load(grad_ptr + i*128 + j*2 + 64).to(tl.float32)
     to_copy_1_4 = tl.load(grad_ptr + i*128 + j*2 + 65).to(tl.float32)
-    tl.store(index_put_ptr + i*32 + j, (((0.0 + to_copy_1) + to_copy_1_2) + to_copy_1_3) + to_copy_1_4)
+    tl.store(index_put_ptr + point, (((0.0 + to_copy_1) + to_copy_1_2) + to_copy_1_3) + to_copy_1_4)

@@ -26,7 +26,7 @@ def k0_copy(x_ptr, x_turned_ptr, YBLOCK: tl.constexpr, XBLOCK: tl.constexpr):
     k = start + tl.arange(0, XBLOCK)[None, :]
     k_in = k < 192
     x_turned = tl.load(x_ptr + i*150528 + j + k*784, mask=k_in).to(tl.float32)
-    tl.store(x_turned_ptr + i*150528 + j*192 + k, x_turned, mask=k_in)
+    tl.store(x_turned_ptr + other*192 + k, x_turned, mask=k_in)
 
 
 # native_layer_norm_backward

@@ -73,4 +73,4 @@ def k1_copy(clone_turned_ptr, clone_ptr, YBLOCK: tl.constexpr, XBLOCK: tl.conste
     k = start + tl.arange(0, XBLOCK)[None, :]
     k_in = k < 196
     clone = tl.load(clone_turned_ptr + i*150528 + j + k*768, mask=k_in).to(tl.float32)
-    tl.store(clone_ptr + i*150528 + j*196 + k, clone, mask=k_in)
+    tl.store(clone_ptr + other*196 + k, clone, mask=k_in)

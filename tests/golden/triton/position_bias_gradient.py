@@ -19,12 +19,10 @@ def k0_embedding_dense_backward(buckets_ptr, grad_ptr, embedding_dense_backward_
     strange = tl.full([PBLOCK, XBLOCK], 0, tl.int32)
     for start in tl.range(tl.program_id(0) * PBLOCK, 262144, 512 * PBLOCK, num_stages=STAGES):
         point = start + tl.arange(0, PBLOCK)[:, None]
-        i = point // 512
-        j = point % 512
-        buckets = tl.load(buckets_ptr + i*512 + j)
+        buckets = tl.load(buckets_ptr + point)
         named = tl.where((buckets >= 0) & (buckets < 32), buckets, -1).to(tl.int32)
         hit = (tl.arange(0, ROWS)[:, None] == tl.trans(named)).to(tl.bfloat16)
-        grad = tl.load(grad_ptr + i*512 + j + k*262144, mask=k_in).to(tl.float32)
+        grad = tl.load(grad_ptr + point + k*262144, mask=k_in).to(tl.float32)
         value = tl.where(k_in, grad, tl.full([PBLOCK, XBLOCK], 0.0, tl.float32))
         finite = tl.abs(value) < float("inf")
         total = tl.dot(hit, tl.where(finite, value, 0.0).to(tl.bfloat16), total)
@@ -34,12 +32,10 @@ def k0_embedding_dense_backward(buckets_ptr, grad_ptr, embedding_dense_backward_
         downward = tl.full([ROWS, XBLOCK], 0.0, tl.float32)
         for start in range(tl.program_id(0) * PBLOCK, 262144, 512 * PBLOCK):
             point = start + tl.arange(0, PBLOCK)[:, None]
-            i = point // 512
-            j = point % 512
-            buckets_2 = tl.load(buckets_ptr + i*512 + j)
+            buckets_2 = tl.load(buckets_ptr + point)
             named_2 = tl.where((buckets_2 >= 0) & (buckets_2 < 32), buckets_2, -1).to(tl.int32)
             hit_2 = (tl.arange(0, ROWS)[:, None] == tl.trans(named_2)).to(tl.bfloat16)
-            grad_2 = tl.load(grad_ptr + i*512 + j + k*262144, mask=k_in).to(tl.float32)
+            grad_2 = tl.load(grad_ptr + point + k*262144, mask=k_in).to(tl.float32)
             value_2 = tl.where(k_in, grad_2, tl.full([PBLOCK, XBLOCK], 0.0, tl.float32))
             finite_2 = tl.abs(value_2) < float("inf")
             upward = tl.dot(hit_2, tl.where(finite_2 | (value_2 < 0.0), 0.0, 1.0).to(tl.bfloat16), upward)
@@ -54,10 +50,8 @@ def k0_embedding_dense_backward(buckets_ptr, grad_ptr, embedding_dense_backward_
 def k0_embedding_dense_backward_finish(embedding_dense_backward_1_parts_ptr, embedding_dense_backward_1_ptr, XBLOCK: tl.constexpr, SBLOCK: tl.constexpr):
     gdc_wait()
     point = tl.program_id(0) * XBLOCK + tl.arange(0, XBLOCK)[:, None]
-    c0 = point // 12
-    c1 = point % 12
     total = tl.full([XBLOCK, SBLOCK], 0.0, tl.float32)
     for first in range(0, 512, SBLOCK):
         slab = first + tl.arange(0, SBLOCK)[None, :]
         total += tl.load(embedding_dense_backward_1_parts_ptr + slab*384 + point)
-    tl.store(embedding_dense_backward_1_ptr + c0*12 + c1, 0.0 + tl.sum(total, axis=1)[:, None])
+    tl.store(embedding_dense_backward_1_ptr + point, 0.0 + tl.sum(total, axis=1)[:, None])

@@ -23,4 +23,4 @@ def k0_arange_abs_sub_index(x_ptr, index_1_ptr, XBLOCK: tl.constexpr):
     j = (point % 4356) // 66
     k = point % 66
     index = tl.load(x_ptr + ((63 - tl.abs((63 - tl.abs((j - 1))))))*64 + ((63 - tl.abs((63 - tl.abs((k - 1)))))) + i*4096).to(tl.float32)
-    tl.store(index_1_ptr + i*4356 + j*66 + k, index)
+    tl.store(index_1_ptr + point, index)

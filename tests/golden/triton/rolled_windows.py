@@ -13,11 +13,9 @@ from triton.language.extra.cuda import gdc_wait  # until the kernels before have
 def k0_roll(clone_ptr, x_ptr, YBLOCK: tl.constexpr, XBLOCK: tl.constexpr):
     gdc_wait()
     row = tl.program_id(0) // tl.cdiv(96, XBLOCK) * YBLOCK + tl.arange(0, YBLOCK)[:, None]
-    i = row // 3136
-    j = (row % 3136) // 224
     k = (row % 224) // 56
     l = (row % 56) // 4
     m = row % 4
     start = tl.program_id(0) % tl.cdiv(96, XBLOCK) * XBLOCK
     n = start + tl.arange(0, XBLOCK)[None, :]
-    tl.store(clone_ptr + i*301056 + j*21504 + k*384 + l*1536 + m*96 + n, tl.load(x_ptr + i*301056 + j*21504 + k*5376 + l*384 + m*96 + n + tl.where((j*4 + k < 53), tl.where((l*4 + m < 53), 16416, 11040), tl.where((l*4 + m < 53), -284640, -290016))))
+    tl.store(clone_ptr + (row // 224)*21504 + k*384 + l*1536 + m*96 + n, tl.load(x_ptr + row*96 + n + tl.where((((row % 3136) // 56) < 53), tl.where(((row % 56) < 53), 16416, 11040), tl.where(((row % 56) < 53), -284640, -290016))))

@@ -16,15 +16,14 @@ from triton.language.extra.cuda import gdc_wait  # until the kernels before have
 def k0_neg_cat_mul_add(x_ptr, cos_ptr, sin_ptr, add_ptr, YBLOCK: tl.constexpr, XBLOCK: tl.constexpr):
     gdc_wait()
     outside = tl.program_id(0) // tl.cdiv(128, XBLOCK) // tl.cdiv(16, YBLOCK)
-    i = outside // 2048
     j = outside % 2048
     k = tl.program_id(0) // tl.cdiv(128, XBLOCK) % tl.cdiv(16, YBLOCK) * YBLOCK + tl.arange(0, YBLOCK)[:, None]
     start = tl.program_id(0) % tl.cdiv(128, XBLOCK) * XBLOCK
     l = start + tl.arange(0, XBLOCK)[None, :]
-    x = tl.load(x_ptr + i*4194304 + j*2048 + k*128 + l).to(tl.float32)
+    x = tl.load(x_ptr + outside*2048 + k*128 + l).to(tl.float32)
     cos = tl.load(cos_ptr + j*128 + l).to(tl.float32)
     mul = x * cos
-    cat = tl.where((l < 64), (-1.0 * tl.load(x_ptr + i*4194304 + j*2048 + k*128 + l + 64, mask=((l < 64))).to(tl.float32)), tl.load(x_ptr + i*4194304 + j*2048 + k*128 + l - 64, mask=~((l < 64))).to(tl.float32))
+    cat = tl.where((l < 64), (-1.0 * tl.load(x_ptr + outside*2048 + k*128 + l + 64, mask=((l < 64))).to(tl.float32)), tl.load(x_ptr + outside*2048 + k*128 + l - 64, mask=~((l < 64))).to(tl.float32))
     sin = tl.load(sin_ptr + j*128 + l).to(tl.float32)
     mul_1 = cat * sin
-    tl.store(add_ptr + i*4194304 + j*2048 + k*128 + l, mul + mul_1)
+    tl.store(add_ptr + outside*2048 + k*128 + l, mul + mul_1)

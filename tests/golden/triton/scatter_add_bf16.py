@@ -15,10 +15,8 @@ def k0_scatter_add_base(x_ptr, scatter_add_wide_ptr, XBLOCK: tl.constexpr):
     gdc_wait()
     start = tl.program_id(0) * XBLOCK
     point = start + tl.arange(0, XBLOCK)
-    c0 = point // 1024
-    c1 = point % 1024
-    x = tl.load(x_ptr + c0*1024 + c1).to(tl.float32)
-    tl.store(scatter_add_wide_ptr + c0*1024 + c1, x)
+    x = tl.load(x_ptr + point).to(tl.float32)
+    tl.store(scatter_add_wide_ptr + point, x)
 
 
 @triton.jit
@@ -26,10 +24,9 @@ def k0_scatter_add(values_ptr, places_ptr, scatter_add_wide_ptr, XBLOCK: tl.cons
     gdc_wait()
     start = tl.program_id(0) * XBLOCK
     point = start + tl.arange(0, XBLOCK)
-    i = point // 1024
     j = point % 1024
-    values = tl.load(values_ptr + i*1024 + j).to(tl.float32)
-    places = tl.load(places_ptr + i*1024 + j)
+    values = tl.load(values_ptr + point).to(tl.float32)
+    places = tl.load(places_ptr + point)
     tl.atomic_add(scatter_add_wide_ptr + places*1024 + j, values, mask=(places >= 0) & (places < 32768), sem="relaxed")
 
 
@@ -38,7 +35,5 @@ def k0_scatter_add_round(scatter_add_wide_ptr, scatter_add_ptr, XBLOCK: tl.const
     gdc_wait()
     start = tl.program_id(0) * XBLOCK
     point = start + tl.arange(0, XBLOCK)
-    c0 = point // 1024
-    c1 = point % 1024
-    scatter_add_wide = tl.load(scatter_add_wide_ptr + c0*1024 + c1)
-    tl.store(scatter_add_ptr + c0*1024 + c1, scatter_add_wide)
+    scatter_add_wide = tl.load(scatter_add_wide_ptr + point)
+    tl.store(scatter_add_ptr + point, scatter_add_wide)

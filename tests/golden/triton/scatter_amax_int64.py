@@ -14,10 +14,8 @@ def k0_scatter_reduce_base(x_ptr, scatter_reduce_ptr, XBLOCK: tl.constexpr):
     gdc_wait()
     start = tl.program_id(0) * XBLOCK
     point = start + tl.arange(0, XBLOCK)
-    c0 = point // 512
-    c1 = point % 512
-    x = tl.load(x_ptr + c0*512 + c1)
-    tl.store(scatter_reduce_ptr + c0*512 + c1, x)
+    x = tl.load(x_ptr + point)
+    tl.store(scatter_reduce_ptr + point, x)
 
 
 @triton.jit
@@ -25,8 +23,7 @@ def k0_scatter_reduce(values_ptr, places_ptr, scatter_reduce_ptr, XBLOCK: tl.con
     gdc_wait()
     start = tl.program_id(0) * XBLOCK
     point = start + tl.arange(0, XBLOCK)
-    i = point // 512
     j = point % 512
-    values = tl.load(values_ptr + i*512 + j)
-    places = tl.load(places_ptr + i*512 + j)
+    values = tl.load(values_ptr + point)
+    places = tl.load(places_ptr + point)
     tl.atomic_max(scatter_reduce_ptr + places*512 + j, values, mask=(places >= 0) & (places < 1000), sem="relaxed")

@@ -29,4 +29,4 @@ def k0_amax(x_ptr, amax_ptr, XBLOCK: tl.constexpr, RBLOCK: tl.constexpr):
     j = tl.arange(0, RBLOCK)[None, :]
     x = tl.load(x_ptr + i*131072 + j*4096 + k)
     amax = max_nan(x, 1)[:, None]
-    tl.store(amax_ptr + i*4096 + k, amax)
+    tl.store(amax_ptr + row, amax)

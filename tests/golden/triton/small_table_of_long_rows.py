@@ -63,11 +63,9 @@ def k0_index_add(places_ptr, values_ptr, index_add_parts_ptr, ROWS: tl.constexpr
 def k0_index_add_finish(index_add_parts_ptr, base_ptr, index_add_ptr, XBLOCK: tl.constexpr, SBLOCK: tl.constexpr):
     gdc_wait()
     point = tl.program_id(0) * XBLOCK + tl.arange(0, XBLOCK)[:, None]
-    c0 = point // 768
-    c1 = point % 768
     total = tl.full([XBLOCK, SBLOCK], 0.0, tl.float32)
     for first in range(0, 342, SBLOCK):
         slab = first + tl.arange(0, SBLOCK)[None, :]
         total += tl.load(index_add_parts_ptr + slab*3072 + point, mask=(slab < 342), other=0.0)
-    base = tl.load(base_ptr + c0*768 + c1)
-    tl.store(index_add_ptr + c0*768 + c1, base + tl.sum(total, axis=1)[:, None])
+    base = tl.load(base_ptr + point)
+    tl.store(index_add_ptr + point, base + tl.sum(total, axis=1)[:, None])

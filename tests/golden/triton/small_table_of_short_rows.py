@@ -56,10 +56,8 @@ def k0_exp_index_add(places_ptr, values_ptr, index_add_parts_ptr, ROWS: tl.const
 def k0_exp_index_add_finish(index_add_parts_ptr, index_add_ptr, XBLOCK: tl.constexpr, SBLOCK: tl.constexpr):
     gdc_wait()
     point = tl.program_id(0) * XBLOCK + tl.arange(0, XBLOCK)[:, None]
-    c0 = point // 12
-    c1 = point % 12
     total = tl.full([XBLOCK, SBLOCK], 0.0, tl.float32)
     for first in range(0, 171, SBLOCK):
         slab = first + tl.arange(0, SBLOCK)[None, :]
         total += tl.load(index_add_parts_ptr + slab*384 + point, mask=(slab < 171), other=0.0)
-    tl.store(index_add_ptr + c0*12 + c1, 0.0 + tl.sum(total, axis=1)[:, None])
+    tl.store(index_add_ptr + point, 0.0 + tl.sum(total, axis=1)[:, None])

@@ -94,8 +94,7 @@ def k2_softmax_3(exp_ptr, sum_ptr, softmax_ptr, XBLOCK: tl.constexpr):
     gdc_wait()
     start = tl.program_id(0) * XBLOCK
     point = start + tl.arange(0, XBLOCK)
-    i = point // 4096
     j = point % 4096
-    exp = tl.load(exp_ptr + i*4096 + j)
+    exp = tl.load(exp_ptr + point)
     sum_ = tl.load(sum_ptr + j)
-    tl.store(softmax_ptr + i*4096 + j, exp / sum_)
+    tl.store(softmax_ptr + point, exp / sum_)

@@ -24,7 +24,7 @@ def k0_mul_sum(x_ptr, y_ptr, sum_1_parts_ptr, XBLOCK: tl.constexpr, RBLOCK: tl.c
         i = within // 392
         k = within % 392
         x = tl.load(x_ptr + i*301056 + k + j*392).to(tl.float32)
-        y = tl.load(y_ptr + i*301056 + k*768 + j).to(tl.float32)
+        y = tl.load(y_ptr + within*768 + j).to(tl.float32)
         sum_1 = sum_1 + (x * y)
     sum_1 = tl.sum(sum_1, axis=1)[:, None]
     tl.store(sum_1_parts_ptr + slab * 768 + j, sum_1)

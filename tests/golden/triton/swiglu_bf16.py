@@ -35,4 +35,4 @@ def k0_sigmoid_mul(x_ptr, mul_1_ptr, XBLOCK: tl.constexpr):
     mul = to_copy * sigmoid_
     to_copy_1 = mul.to(tl.bfloat16).to(tl.float32)
     x = tl.load(x_ptr + i*16384 + j + 8192).to(tl.float32)
-    tl.store(mul_1_ptr + i*8192 + j, to_copy_1 * x)
+    tl.store(mul_1_ptr + point, to_copy_1 * x)

@@ -18,12 +18,11 @@ def k0_embedding_dense_backward(types_ptr, grad_ptr, embedding_dense_backward_1_
     strange = tl.full([PBLOCK, XBLOCK], 0, tl.int32)
     for start in tl.range(tl.program_id(0) * PBLOCK, 16384, 43 * PBLOCK, num_stages=STAGES):
         point = start + tl.arange(0, PBLOCK)[:, None]
-        i = point // 512
         j = point % 512
         types = tl.load(types_ptr + j)
         named = tl.where((types >= 0) & (types < 2), types, -1).to(tl.int32)
         hit = (tl.arange(0, ROWS)[:, None] == tl.trans(named)).to(tl.bfloat16)
-        grad = tl.load(grad_ptr + i*393216 + j*768 + k).to(tl.float32)
+        grad = tl.load(grad_ptr + point*768 + k).to(tl.float32)
         value = grad
         finite = tl.abs(value) < float("inf")
         total = tl.dot(hit, tl.where(finite, value, 0.0).to(tl.bfloat16), total)
@@ -33,12 +32,11 @@ def k0_embedding_dense_backward(types_ptr, grad_ptr, embedding_dense_backward_1_
         downward = tl.full([ROWS, XBLOCK], 0.0, tl.float32)
         for start in range(tl.program_id(0) * PBLOCK, 16384, 43 * PBLOCK):
             point = start + tl.arange(0, PBLOCK)[:, None]
-            i = point // 512
             j = point % 512
             types_2 = tl.load(types_ptr + j)
             named_2 = tl.where((types_2 >= 0) & (types_2 < 2), types_2, -1).to(tl.int32)
             hit_2 = (tl.arange(0, ROWS)[:, None] == tl.trans(named_2)).to(tl.bfloat16)
-            grad_2 = tl.load(grad_ptr + i*393216 + j*768 + k).to(tl.float32)
+            grad_2 = tl.load(grad_ptr + point*768 + k).to(tl.float32)
             value_2 = grad_2
             finite_2 = tl.abs(value_2) < float("inf")
             upward = tl.dot(hit_2, tl.where(finite_2 | (value_2 < 0.0), 0.0, 1.0).to(tl.bfloat16), upward)
@@ -53,10 +51,8 @@ def k0_embedding_dense_backward(types_ptr, grad_ptr, embedding_dense_backward_1_
 def k0_embedding_dense_backward_finish(embedding_dense_backward_1_parts_ptr, embedding_dense_backward_1_ptr, XBLOCK: tl.constexpr, SBLOCK: tl.constexpr):
     gdc_wait()
     point = tl.program_id(0) * XBLOCK + tl.arange(0, XBLOCK)[:, None]
-    c0 = point // 768
-    c1 = point % 768
     total = tl.full([XBLOCK, SBLOCK], 0.0, tl.float32)
     for first in range(0, 43, SBLOCK):
         slab = first + tl.arange(0, SBLOCK)[None, :]
         total += tl.load(embedding_dense_backward_1_parts_ptr + slab*1536 + point, mask=(slab < 43), other=0.0)
-    tl.store(embedding_dense_backward_1_ptr + c0*768 + c1, 0.0 + tl.sum(total, axis=1)[:, None])
+    tl.store(embedding_dense_backward_1_ptr + point, 0.0 + tl.sum(total, axis=1)[:, None])

@@ -78,5 +78,5 @@ def k0_index_put_often(index_put_count0_ptr, index_put_count1_ptr, at_ptr, grad_
             count = tl.load(index_put_count0_ptr + t, mask=(t >= 0) & (t < 32), other=0)
             count_2 = tl.load(index_put_count1_ptr + t_2, mask=(t_2 >= 0) & (t_2 < 32), other=0)
             hot = count*count_2 > 256
-            to_copy_1 = tl.load(grad_ptr + i*524288 + j + k*8192 + l*128).to(tl.float32)
-            tl.atomic_add(index_put_ptr + t_2 + t*32 + i*131072 + j*1024, to_copy_1, mask=(t_2 >= 0) & (t_2 < 32) & (t >= 0) & (t < 32) & hot, sem="relaxed")
+            to_copy_1 = tl.load(grad_ptr + i*524288 + j + (point % 4096)*128).to(tl.float32)
+            tl.atomic_add(index_put_ptr + t_2 + t*32 + (point // 4096)*1024, to_copy_1, mask=(t_2 >= 0) & (t_2 < 32) & (t >= 0) & (t < 32) & hot, sem="relaxed")

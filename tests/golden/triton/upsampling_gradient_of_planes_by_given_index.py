@@ -29,8 +29,6 @@ def k0_index_put(index_put_count0_ptr, index_put_list0_ptr, grad_ptr, at_ptr, in
     gdc_wait()
     c2 = tl.program_id(1)
     beside = tl.program_id(0) * YBLOCK + tl.arange(0, YBLOCK)[:, None]
-    i = beside // 128
-    j = beside % 128
     l = tl.arange(0, LBLOCK)[None, :]
     line = tl.full([YBLOCK, LBLOCK], 0.0, tl.float32)
     count = tl.load(index_put_count0_ptr + c2)
@@ -39,9 +37,9 @@ def k0_index_put(index_put_count0_ptr, index_put_list0_ptr, grad_ptr, at_ptr, in
         k_2 = tl.load(index_put_list0_ptr + c2*64 + number, mask=live, other=0)
         live_2 = number + 1 < count
         k_3 = tl.load(index_put_list0_ptr + c2*64 + number + 1, mask=live_2, other=0)
-        to_copy = tl.load(grad_ptr + i*524288 + j*4096 + k_2*64 + l, mask=live).to(tl.float32)
+        to_copy = tl.load(grad_ptr + beside*4096 + k_2*64 + l, mask=live).to(tl.float32)
         line += tl.where(live, to_copy, 0.0)
-        to_copy_2 = tl.load(grad_ptr + i*524288 + j*4096 + k_3*64 + l, mask=live_2).to(tl.float32)
+        to_copy_2 = tl.load(grad_ptr + beside*4096 + k_3*64 + l, mask=live_2).to(tl.float32)
         line += tl.where(live_2, to_copy_2, 0.0)
     at = tl.load(at_ptr + l)
     t = tl.where((at < 0), (at + 32), at)
@@ -62,4 +60,4 @@ def k0_index_put(index_put_count0_ptr, index_put_list0_ptr, grad_ptr, at_ptr, in
         for place in range(0, 32):
             total = tl.where(tl.arange(0, XBLOCK)[None, :] == place, tl.sum(tl.where(named == place, line, 0.0), axis=1)[:, None], total)
     c3 = tl.arange(0, XBLOCK)[None, :]
-    tl.store(index_put_ptr + i*131072 + j*1024 + c2*32 + c3, 0.0 + total)
+    tl.store(index_put_ptr + beside*1024 + c2*32 + c3, 0.0 + total)

@@ -36,7 +36,6 @@ def k0_erf_exp_tanh(down_ptr, tanh_ptr, XBLOCK: tl.constexpr):
 def k1_erf_exp_tanh_add(across_ptr, x_ptr, tanh_ptr, tanh_1_ptr, add_ptr, YBLOCK: tl.constexpr, XBLOCK: tl.constexpr):
     gdc_wait()
     row = tl.program_id(0) // tl.cdiv(256, XBLOCK) * YBLOCK + tl.arange(0, YBLOCK)[:, None]
-    i = row // 64
     j = row % 64
     start = tl.program_id(0) % tl.cdiv(256, XBLOCK) * XBLOCK
     k = start + tl.arange(0, XBLOCK)[None, :]
@@ -44,9 +43,9 @@ def k1_erf_exp_tanh_add(across_ptr, x_ptr, tanh_ptr, tanh_1_ptr, add_ptr, YBLOCK
     erf_1 = tl.erf(across)
     exp_1 = libdevice.exp(erf_1)
     tanh_1 = libdevice.tanh(exp_1)
-    x = tl.load(x_ptr + i*16384 + j*256 + k).to(tl.float32)
+    x = tl.load(x_ptr + row*256 + k).to(tl.float32)
     tanh = tl.load(tanh_ptr + j)
     mul = x * tanh
     mul_1 = mul * tanh_1
     tl.store(tanh_1_ptr + k, tanh_1, mask=(tl.program_id(0) // tl.cdiv(256, XBLOCK) == 0))
-    tl.store(add_ptr + i*16384 + j*256 + k, mul_1 + 1.0)
+    tl.store(add_ptr + row*256 + k, mul_1 + 1.0)

@@ -24,9 +24,7 @@ def k0_embedding_dense_backward_clear(embedding_dense_backward_1_counts_ptr, emb
 def k0_embedding_dense_backward_list(words_ptr, embedding_dense_backward_1_counts_ptr, embedding_dense_backward_1_listed_ptr, embedding_dense_backward_1_slots_ptr, PBLOCK: tl.constexpr):
     gdc_wait()
     point = tl.program_id(0) * PBLOCK + tl.arange(0, PBLOCK)
-    i = point // 512
-    j = point % 512
-    words = tl.load(words_ptr + i*512 + j)
+    words = tl.load(words_ptr + point)
     t = words == 0
     inside = (words >= 0) & (words < 30522) & ~(t)
     row = tl.where(inside, words, 0).to(tl.int32)
@@ -41,9 +39,7 @@ def k0_embedding_dense_backward_list(words_ptr, embedding_dense_backward_1_count
 def k0_embedding_dense_backward_often(words_ptr, embedding_dense_backward_1_counts_ptr, embedding_dense_backward_1_slots_ptr, grad_ptr, embedding_dense_backward_1_sums_ptr, PBLOCK: tl.constexpr, XBLOCK: tl.constexpr):
     gdc_wait()
     point = tl.program_id(0) * PBLOCK + tl.arange(0, PBLOCK)[:, None]
-    i = point // 512
-    j = point % 512
-    words = tl.load(words_ptr + i*512 + j)
+    words = tl.load(words_ptr + point)
     t = words == 0
     inside = (words >= 0) & (words < 30522) & ~(t)
     row = tl.where(inside, words, 0).to(tl.int32)
@@ -52,7 +48,7 @@ def k0_embedding_dense_backward_often(words_ptr, embedding_dense_backward_1_coun
         slot = tl.load(embedding_dense_backward_1_slots_ptr + row, mask=often, other=0)
         for start in range(0, 768, XBLOCK):
             k = start + tl.arange(0, XBLOCK)[None, :]
-            grad = tl.load(grad_ptr + i*393216 + j*768 + k, mask=often).to(tl.float32)
+            grad = tl.load(grad_ptr + point*768 + k, mask=often).to(tl.float32)
             tl.atomic_add(embedding_dense_backward_1_sums_ptr + slot*768 + k + tl.zeros([PBLOCK, XBLOCK], tl.int32), grad + tl.zeros([PBLOCK, XBLOCK], tl.float32), mask=often & (slot < 1820), sem="relaxed")
 
 
@@ -68,9 +64,7 @@ def k0_embedding_dense_backward(embedding_dense_backward_1_counts_ptr, embedding
     for number in range(0, tl.max(tl.max(few, axis=1), axis=0)):
         named = number < few
         point = tl.load(embedding_dense_backward_1_listed_ptr + table_row*8 + number, mask=named, other=0)
-        i = point // 512
-        j = point % 512
-        grad = tl.load(grad_ptr + i*393216 + j*768 + k, mask=named).to(tl.float32)
+        grad = tl.load(grad_ptr + point*768 + k, mask=named).to(tl.float32)
         total += tl.where(named, grad, 0.0)
     often = count > 8
     if tl.max(tl.max(often.to(tl.int32), axis=1), axis=0) > 0:

@@ -124,7 +124,10 @@ class TritonWriter:
                 return grouped(f"{args[0]} * {constant(1 / divisor.value, of)}")  # as eager mode does
         sign = (_BOOL_INFIX if of == torch.bool else _INFIX).get(name)
         if sign is not None:
-            return grouped(f" {sign} ".join(_one_typed(args, of)))
+            # beside a comparison Triton takes a bare number for a float32
+            narrow = of == torch.float64 and name in _COMPARISONS
+            written = [str(_typed(arg, of)) for arg in args] if narrow else _one_typed(args, of)
+            return grouped(f" {sign} ".join(written))
         if of == torch.bool:
             if name in ("not", "bitnot"):
                 return grouped(f"~{_typed(args[0], of)}")
@@ -245,6 +248,7 @@ _INFIX = {
     "add": "+", "sub": "-", "mul": "*", "div": "/", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",
     "eq": "==", "ne": "!=", "bitand": "&", "bitor": "|", "bitxor": "^",
 }  # fmt: skip
+_COMPARISONS = frozenset("lt le gt ge eq ne".split())
 _BOOL_INFIX = {
     "add": "|", "or": "|", "bitor": "|", "maximum": "|", "fmax": "|", "mul": "&", "and": "&", "bitand": "&",
     "minimum": "&", "fmin": "&", "bitxor": "^", "sub": "^", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",

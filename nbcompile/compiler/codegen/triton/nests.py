@@ -81,7 +81,10 @@ class TritonNest:
             early = self.writer.early and not function.together
             if early:
                 text.append(f"    {self.writer.wait()}")
+            unread = p.unread()
             for line, origins in zip(p.out.text, p.out.origins, strict=True):
+                if line.strip() in unread:
+                    continue
                 text.append(line)
                 if origins:
                     lines.append((len(text), origins))

@@ -7,6 +7,8 @@ two-dimensional tile has the shape ``[XBLOCK, 1]``, so that tiles of any shape c
 from __future__ import annotations
 
 import keyword
+import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
 
 import torch
@@ -35,7 +37,6 @@ from nbcompile.compiler.loop_ir.index import (
     Size,
     at_least,
     index,
-    product,
 )
 from nbcompile.compiler.loop_ir.nodes import Buffer
 from nbcompile.compiler.loop_ir.substitution import substitute
@@ -73,6 +74,10 @@ class TilePrinter:
         self.read: set[Atom] = set()  # axes whose names stand somewhere
         self.joined: tuple[Axis, Axis, Axis] | None = None  # two axes, and the one that stands for both
         self.moved: dict[Axis, IndexExpr] = {}  # axes that are counted from elsewhere at present
+        self.counted: dict[
+            Axis, tuple[Dim, list[str]]
+        ] = {}  # what axes are of, and how all of that are called
+        self.axis_lines: set[str] = set()
         self.wide = wide_places(values, buffers)
 
     @property
@@ -160,17 +165,42 @@ class TilePrinter:
         """The axes of ``dim``, or those ``needed``, from its one variable: ``i = x // 8``, ``j = x % 8``."""
         if len(dim.axes) < 2:
             return
-        step = dim.extent
         for number, axis in enumerate(dim.axes):
-            inner = product(item.extent for item in dim.axes[number + 1 :])
-            text = TileExpression(dim.name)
-            if number:
-                text = grouped(f"{text} % {self.place(step)}")
-            if inner.constant != 1:
-                text = grouped(f"{text} // {self.place(inner)}")
             if needed is None or axis in needed:
-                self.out.add(f"{self.letters[axis.text]} = {text.bare}")
-            step = inner
+                line = f"{self.letters[axis.text]} = {self._counted_as_one(dim, number, number).bare}"
+                self.axis_lines.add(line)
+                self.out.add(line)
+        self.counted |= dict.fromkeys(dim.axes, (dim, [self.letters[axis.text] for axis in dim.axes]))
+
+    def unread(self) -> set[str]:
+        """Lines that name an axis which no other line reads."""
+        words = Counter(re.findall(r"\w+", "\n".join(self.out.text)))
+        declared = [line.strip() for line in self.out.text if line.strip() in self.axis_lines]
+        names = Counter(line.split()[0] for line in declared)
+        return {line for line in declared if words[line.split()[0]] == names[line.split()[0]]}
+
+    def _counted_as_one(self, dim: Dim, first: int, last: int) -> TileExpression:
+        """The axes of ``dim`` from the first to the last as one number."""
+        text, inner = TileExpression(dim.name, name=True), dim.inner(last)
+        if first:
+            text = grouped(f"{text} % {self.place(dim.inner(first - 1))}")
+        return text if inner.constant == 1 else grouped(f"{text} // {self.place(inner)}")
+
+    def _runs(self, place: IndexExpr) -> dict[Atom, tuple[TileExpression, int]]:
+        """Axes that an index counts as one, with the text of that and its step: of ``i*12 + j*4 + k`` the
+        compiler would not see that neighbours in the tile are neighbours in memory."""
+        steps: dict[Axis, int] = {}
+        for mono, coeff in place.terms:
+            if len(mono) == 1 and isinstance(mono[0], Axis) and mono[0] in self.counted:
+                steps[mono[0]] = coeff
+        found: dict[Atom, tuple[TileExpression, int]] = {}
+        for axes in {self.counted[axis][0].axes for axis in steps}:
+            dim, letters = self.counted[axes[0]]
+            for first, last in dim.runs(steps):
+                run = dim.axes[first : last + 1]
+                if [self.letters[axis.text] for axis in run] == letters[first : last + 1]:
+                    found |= dict.fromkeys(run, (self._counted_as_one(dim, first, last), steps[run[-1]]))
+        return found
 
     # -- indices -----------------------------------------------------------------------------------------
 
@@ -185,11 +215,19 @@ class TilePrinter:
         if place.constant is not None:
             return TileExpression(str(place.constant), grouped=place.constant < 0)
         parts: list[str] = []
+        runs, told = self._runs(place), set[str]()
         for mono, coeff in place.terms:
-            factors = [str(self._atom(atom, scope or {}, under, wide)) for atom in mono]
+            if len(mono) == 1 and mono[0] in runs:
+                run, coeff = runs[mono[0]]
+                if str(run) in told:
+                    continue
+                told.add(str(run))
+                factors = [str(run)]
+            else:
+                factors = [str(self._atom(atom, scope or {}, under, wide)) for atom in mono]
             if wide and factors:
                 factors[0] += ".to(tl.int64)"
-            if not mono or abs(coeff) != 1:
+            if not factors or abs(coeff) != 1:
                 factors.append(str(abs(coeff)))
             sign = "-" if coeff < 0 else "+"
             parts.append((f" {sign} " if parts else ("-" if coeff < 0 else "")) + "*".join(factors))

@@ -153,24 +153,40 @@ def hardtanh(b: Builder, x: View, min_val: Any = -1, max_val: Any = 1) -> View:
 
 @lowering(aten.hardtanh_backward.default, samples=_pairs(-1, 1) + _pairs(0, 6))
 def hardtanh_backward(b: Builder, grad: View, x: View, min_val: Any, max_val: Any) -> View:
-    """``grad`` where ``min_val < x < max_val``, else 0: also at both ends and where ``x`` is NaN."""
-    return _gated(b, grad, x, lambda grad, x: where(op("and", x > min_val, x < max_val), grad, 0))
+    """``grad`` where ``min_val < x < max_val``, else 0: at both ends too, and on a CPU where ``x`` is NaN."""
+
+    def body(grad: Expr, x: Expr) -> Expr:
+        if b.options.chip.is_gpu:
+            return where(op("or", x <= min_val, x >= max_val), 0, grad)
+        return where(op("and", x > min_val, x < max_val), grad, 0)
+
+    return _gated(b, grad, x, body)
 
 
 @lowering(aten.hardswish_backward.default, samples=_pairs())
 def hardswish_backward(b: Builder, grad: View, x: View) -> View:
-    """0 for ``x <= -3``, ``grad`` for ``x >= 3``, else ``grad * (x / 3 + 0.5)``: NaN where ``x`` is."""
+    """0 for ``x <= -3``, ``grad`` for ``x >= 3``, else ``grad * (x / 3 + 0.5)``. Where ``x`` is NaN that is
+    NaN on a CPU, and ``grad`` on a GPU."""
 
     def body(grad: Expr, x: Expr) -> Expr:
-        return where(x <= -3, 0, where(x >= 3, grad, grad * (x / 3 + 0.5)))
+        inside = grad * (x / 3 + 0.5)
+        if b.options.chip.is_gpu:
+            return where(x <= -3, 0, where(x < 3, inside, grad))
+        return where(x <= -3, 0, where(x >= 3, grad, inside))
 
     return _gated(b, grad, x, body)
 
 
 @lowering(aten.hardshrink_backward.default, aten.softshrink_backward.default, samples=_pairs(0.5))
 def shrink_backward(b: Builder, grad: View, x: View, lambd: float) -> View:
-    """``grad`` where ``abs(x) > lambd``, else 0, also at NaN: of hardshrink and softshrink alike."""
-    return _gated(b, grad, x, lambda grad, x: where(op("or", x < -lambd, x > lambd), grad, 0))
+    """``grad`` where ``abs(x) > lambd``, else 0, on a CPU at NaN too: of hardshrink and softshrink alike."""
+
+    def body(grad: Expr, x: Expr) -> Expr:
+        if b.options.chip.is_gpu:
+            return where(op("and", x >= -lambd, x <= lambd), 0, grad)
+        return where(op("or", x < -lambd, x > lambd), grad, 0)
+
+    return _gated(b, grad, x, body)
 
 
 # -- smooth ones ------------------------------------------------------------------------------
@@ -197,13 +213,15 @@ def elu_backward(
     b: Builder, grad: View, alpha: float, scale: float, input_scale: float, is_result: bool, x: View
 ) -> View:
     """``grad`` times the slope of elu; ``x`` is its argument or, with ``is_result``, its result, of which the
-    slope is a function too."""
+    slope is a function too. At NaN it is NaN on a CPU, and that above 0 on a GPU."""
 
     def body(grad: Expr, x: Expr) -> Expr:
         if is_result:
             below = (x + alpha * scale) * input_scale
         else:
             below = op("exp", x * input_scale) * (alpha * scale * input_scale)
+        if b.options.chip.is_gpu:
+            return where(x <= 0, grad * below, grad * scale)
         return where(x > 0, grad * scale, grad * below)
 
     return b.pointwise(body, grad, x)

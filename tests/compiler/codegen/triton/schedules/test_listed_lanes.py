@@ -34,8 +34,8 @@ def test_a_line_is_handed_out_by_a_product_with_what_its_lanes_name() -> None:
     assert "hit = (tl.trans(named) == tl.arange(0, XBLOCK)[None, :]).to(tl.bfloat16)" in body
     assert body[-3:] == [
         "c2 = tl.arange(0, XBLOCK)[None, :]",
-        "x = tl.load(x_ptr + i*8192 + j*32 + c2)",
-        "tl.store(index_add_ptr + i*8192 + j*32 + c2, x + total)",
+        "x = tl.load(x_ptr + beside*32 + c2)",
+        "tl.store(index_add_ptr + beside*32 + c2, x + total)",
     ]
     assert made.launches[0].grid == ("cdiv(16384, YBLOCK)", "1") and not made.workspaces
 
@@ -68,12 +68,12 @@ def test_lanes_and_places_beyond_the_last_are_masked() -> None:
     made = along(30, 50)
     assert "line += tl.where(k_in, v, 0.0)" in lines(made)
     assert "named = tl.where(k_in & (i_2 >= 0) & (i_2 < 30), i_2, -1).to(tl.int32)" in lines(made)
-    assert lines(made, "tl.store") == ["tl.store(index_add_ptr + i*7680 + j*30 + c2, x + total, mask=c2_in)"]
+    assert lines(made, "tl.store") == ["tl.store(index_add_ptr + beside*30 + c2, x + total, mask=c2_in)"]
 
 
 def test_halves_are_added_up_as_float32() -> None:
     (loaded,) = lines(along(32, 64, BF16), "to_copy =")
-    assert loaded == "to_copy = tl.load(v_ptr + i*16384 + j*64 + k).to(tl.float32)"
+    assert loaded == "to_copy = tl.load(v_ptr + beside*64 + k).to(tl.float32)"
 
 
 @pytest.mark.parametrize(("rows", "together"), [(32, 2), (33, 4)])

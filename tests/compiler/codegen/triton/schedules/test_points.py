@@ -63,7 +63,7 @@ def test_a_square_has_a_place_along_each_of_the_grids_axes() -> None:
         "start = tl.program_id(1) * XBLOCK",
         "k = start + tl.arange(0, XBLOCK)[None, :]",  # no mask: all blocks divide 4096
         "clone = tl.load(x_ptr + i*8192000 + j + k*2000, mask=other_in)",
-        "tl.store(add_ptr + i*8192000 + j*4096 + k, clone + 1.0, mask=other_in)",
+        "tl.store(add_ptr + other*4096 + k, clone + 1.0, mask=other_in)",
     ]
 
 

@@ -95,7 +95,7 @@ def test_a_second_function_adds_what_all_programs_have_to_the_table() -> None:
     body = functions(made)[1]
     assert f"for first in range(0, {slabs}, SBLOCK):" in body
     assert any(line.endswith(f"slab*128 + point, mask=(slab < {slabs}), other=0.0)") for line in body)
-    assert body[-1] == "tl.store(index_add_ptr + c0*8 + c1, x + tl.sum(total, axis=1)[:, None])"
+    assert body[-1] == "tl.store(index_add_ptr + point, x + tl.sum(total, axis=1)[:, None])"
 
 
 def test_parts_of_halves_are_float32_and_those_of_doubles_are_doubles() -> None:
