@@ -32,6 +32,7 @@ from nbcompile.targets import Target
 
 # Where these numbers come from is said in row_shapes.py.
 MANY_READS = 5  # of each point of a row, with which a thread has few points
+NARROW = 16  # columns of a tile, where there are few
 SHORT_COLUMN = 16  # points of a row that are walked in so many steps
 
 
@@ -209,6 +210,9 @@ def _walk_across(values: KernelValues, shape: RowShape, target: Target) -> Block
         tile, warps = WALK_BLOCK, 8
     if much:
         warps = 8 if shape.mixed or stores_rows(values) else 4
+    if not splittable(values):  # nobody else can help: programs enough before whole lines of memory
+        while each > NARROW and rows // each * 8 < target.multiprocessors:
+            each //= 2
     block = max(8, min(shape.whole, tile // each))
     slabs = 1
     if splittable(values) and rows // each < wanted:
