@@ -24,7 +24,7 @@ OF_ONE: dict[str, Callable[[Tensor], Tensor]] = {
     reciprocal square floor ceil round trunc frac neg deg2rad sinc nan_to_num logit i0 isnan isinf
     signbit""".split()},
     **{name: getattr(F, name) for name in """gelu silu mish softplus softsign tanhshrink hardtanh hardswish
-    hardsigmoid relu6 elu selu celu leaky_relu logsigmoid softshrink hardshrink""".split()},
+    hardsigmoid relu6 elu selu celu leaky_relu logsigmoid hardshrink""".split()},
     "i1": torch.special.i1, "i0e": torch.special.i0e, "ndtri": torch.special.ndtri,
     "log_ndtr": torch.special.log_ndtr, "entr": torch.special.entr,
     "logit_eps": lambda x: torch.logit(x, 1e-3), "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
@@ -140,3 +140,12 @@ def test_whole_numbers(name: str, dtype: torch.dtype) -> None:
     torch._dynamo.reset()
     got = nbcompile.compile(WHOLE[name], options={"cache": False})(a, b)
     torch.testing.assert_close(got, WHOLE[name](a, b), equal_nan=True)
+
+
+def test_doubles_beside_a_constant() -> None:
+    """Between 0.1 and the float32 next to it."""
+    x = torch.tensor([0.1, 0.1 + 1e-10, 0.1 - 1e-10, 0.10000000149011612], device="cuda", dtype=torch.float64)
+    function = lambda x: (x > 0.1, x == 0.1, x <= 0.1, x.clamp(max=0.1), torch.where(x < 0.1, 0.1, x))
+    torch._dynamo.reset()
+    for mine, theirs in zip(nbcompile.compile(function)(x), function(x), strict=True):
+        assert torch.equal(mine, theirs)

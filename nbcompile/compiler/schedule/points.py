@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
 from nbcompile.compiler.kernel_ir.accesses import accesses
-from nbcompile.compiler.kernel_ir.values import KernelValues, Value, walk_values
-from nbcompile.compiler.loop_ir.index import Axis
+from nbcompile.compiler.kernel_ir.values import KernelValues, Store, Value, walk_values
+from nbcompile.compiler.loop_ir.index import Axis, Mod
 from nbcompile.compiler.loop_ir.lanes import SHORT_LANE, Access, heavy
 from nbcompile.compiler.loop_ir.nodes import Buffer, hint_product
 from nbcompile.compiler.schedule.schedule import Schedule, Work
@@ -139,11 +140,13 @@ class Bands(Schedule):
         if not sizes:
             return None
         block = _points_block(_count(axes), work.target)
+        if any(value.kind == "guard" and _by_turns(value, axes[-1]) for value in found):
+            return None
         if columns >= MANY_COLUMNS:
             deep = cls._deep(axes, min(sizes[0], 128), block * 4)
             if deep is not None:
                 return deep
-        if sum(value.kind == "load" for value in found) >= STENCIL:
+        if _loads(stores) >= STENCIL:
             block = min(block, 256)
         width = min(sizes[0], block)
         blocks = dict.fromkeys((block, max(block // 2, width), block * 2))
@@ -166,6 +169,23 @@ class Bands(Schedule):
             for each in (1024, 512, 256)
         )
         return cls(y=axes[-2:-1], x=axes[-1:], outer=axes[:-2], configs=distinct(configs))
+
+
+def _by_turns(guard: Value, last: Axis) -> bool:
+    """Whether neighbours along ``last`` are on different sides of a guard by turns, as where two tensors are
+    interleaved."""
+    atoms = {atom for bound in guard.bounds for item in bound for atom in item.atoms()}
+    return any(isinstance(atom, Mod) and last in atom.numerator.atoms() for atom in atoms)
+
+
+def _loads(stores: Sequence[Store]) -> int:
+    """Loads of a point, of which those on the two sides of a guard are not done together."""
+    together: dict[int, frozenset[int]] = {}
+    for value in walk_values(item.value for item in stores):
+        own = frozenset([value.number] if value.kind == "load" else ())
+        inputs = [together[item.number] for item in value.inputs()]
+        together[value.number] = max(inputs, key=len) if value.kind == "guard" else own.union(*inputs)
+    return len(frozenset[int]().union(*(together[item.value.number] for item in stores)))
 
 
 def _count(axes: tuple[Axis, ...]) -> int:

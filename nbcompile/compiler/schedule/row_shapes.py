@@ -145,7 +145,12 @@ def kind_of_rows(values: KernelValues) -> Literal["sums", "columns", "rows"]:
 
 def busy(values: KernelValues) -> bool:
     """Whether a point is so much arithmetic that threads with many points run out of registers."""
-    return sum(WORK.get(value.op, 1) for value in walk_values(values.roots) if value.kind == "op") >= BUSY
+    return instructions(values) >= BUSY
+
+
+def instructions(values: KernelValues) -> int:
+    """Instructions of a point, about."""
+    return sum(WORK.get(value.op, 1) for value in walk_values(values.roots) if value.kind == "op")
 
 
 def gathers(values: KernelValues) -> bool:

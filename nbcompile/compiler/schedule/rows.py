@@ -106,7 +106,8 @@ def held(values: KernelValues, shape: RowShape, target: Target) -> tuple[Config,
     each = power(each) if rows > 1 else 1
     points = 32 if draws(values) else 16
     enough = shape.row_bytes >= 4 and not gathers(values)  # for a program of one warp
-    if slim and enough and (whole <= 512 or (whole == 1024 and not stores_rows(values))):
+    short = whole <= 64 and not draws(values)
+    if slim and (short or (enough and (whole <= 512 or (whole == 1024 and not stores_rows(values))))):
         each, points = max(1, 512 // whole), 32  # nothing is combined across warps
     tile = each * whole
     configs = [Config({"XBLOCK": each}, warps_of(tile, points))]

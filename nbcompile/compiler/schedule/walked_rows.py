@@ -14,6 +14,7 @@ from nbcompile.compiler.kernel_ir.values import KernelValues, walk_values
 from nbcompile.compiler.loop_ir.index import Axis
 from nbcompile.compiler.schedule.points import STENCIL
 from nbcompile.compiler.schedule.row_shapes import (
+    BUSY,
     COLUMNS,
     MOST_SLABS,
     STAGES,
@@ -21,6 +22,7 @@ from nbcompile.compiler.schedule.row_shapes import (
     RowShape,
     busy,
     draws,
+    instructions,
     splittable,
     stores_rows,
 )
@@ -208,6 +210,8 @@ def _walk_across(values: KernelValues, shape: RowShape, target: Target) -> Block
         each, under_way, programs = min(each, COLUMNS // 2), STAGES + 1, 4
     elif shape.mixed:
         tile, warps = WALK_BLOCK, 8
+    elif stores_rows(values) and instructions(values) * 2 >= BUSY:
+        warps = 4
     if much:
         warps = 8 if shape.mixed or stores_rows(values) else 4
     if not splittable(values):  # nobody else can help: programs enough before whole lines of memory

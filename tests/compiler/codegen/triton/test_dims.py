@@ -86,3 +86,45 @@ def test_what_is_chosen_varies_along_what_its_conditions_do() -> None:
         "tl.load(w_ptr + i + tl.where((j >= 2), 0, 1), mask=i_in & j_in)"
     )
     assert p.load(load, {}).bare == "tl.load(w_ptr + i, mask=i_in)" and load.dtype == torch.float32
+
+
+A, B, C = Axis("i", 2), Axis("j", 7), Axis("k", 4)
+
+
+@pytest.mark.parametrize(
+    ("steps", "runs"),
+    [({A: 28, B: 4, C: 1}, [(0, 2)]), ({A: 84, B: 12, C: 3}, [(0, 2)]), ({A: 7, B: 1, C: 14}, [(0, 1)]),
+     ({A: 1, B: 4, C: 1}, [(1, 2)]), ({B: 4, C: 1}, [(1, 2)]), ({A: 28, C: 1}, []),
+     ({A: -28, B: -4, C: -1}, [(0, 2)]),
+     ({A: 28, B: 4, C: -1}, [(0, 1)]), ({}, [])],
+    ids=["all", "every third", "the first two", "the last two", "without the first", "with a gap",
+         "backwards", "the last backwards", "none"],
+)  # fmt: skip
+def test_axes_that_an_index_counts_as_one(steps: dict[Axis, int], runs: list[tuple[int, int]]) -> None:
+    assert list(Dim((A, B, C), "point", "XBLOCK", 0).runs(steps)) == runs
+
+
+def test_an_index_of_neighbouring_axes_is_one_number() -> None:
+    """Of ``i*28 + j*4 + k`` Triton would not see that neighbours in the tile are neighbours in memory."""
+    whole, rows = buffer("x", 2, 7, 4), buffer("w", 2, 9, 7, 4)
+    made = loop(buffer("out", 2, 7, 4), (A, B, C), read(whole, A, B, C))
+    dim = Dim((A, B, C), "point", "XBLOCK", 0)
+    p = tiles(group(made, axes=(A, B, C)), whole, rows, dims=(dim,))
+    p.letters = {axis.text: axis.name for axis in (A, B, C)}
+    p.declare_axes(dim)
+    a, b, c = index(A), index(B), index(C)
+    assert p.place(a * 28 + b * 4 + c).bare == "point"
+    assert p.place((a * 28 + b * 4 + c) * 3 + 5).bare == "point*3 + 5"
+    assert p.place(a * 252 + b * 4 + c + 56).bare == "i*252 + (point % 28) + 56"
+    assert p.place(a * 7 + b + c * 14).bare == "(point // 4) + k*14"
+    assert p.place(a + b * 4 + c, wide=True).bare == "i.to(tl.int64) + (point % 28).to(tl.int64)"
+    p.out.add(f"tl.store(out_ptr + {p.place(a * 252 + b * 4 + c).bare}, x)")
+    assert p.unread() == {"j = (point % 28) // 4", "k = point % 4"}
+
+
+def test_axes_that_have_other_names_by_now_are_written_out() -> None:
+    dim = Dim((ROW, COL), "point", "XBLOCK", 0)
+    p = printer(dim)
+    p.declare_axes(dim)
+    p.letters = p.letters | {ROW.text: "other_row"}
+    assert p.place(index(ROW) * 40 + index(COL)).bare == "other_row*40 + j"

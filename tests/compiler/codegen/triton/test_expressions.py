@@ -13,8 +13,14 @@ from types import MappingProxyType, ModuleType
 import pytest
 import torch
 
-from nbcompile.compiler.codegen.triton.expressions import LIBDEVICE, POINTER_TYPES, TRITON_TYPES, TritonWriter
-from nbcompile.compiler.codegen.triton.tile_expression import Operand
+from nbcompile.compiler.codegen.triton.expressions import (
+    LIBDEVICE,
+    POINTER_TYPES,
+    TRITON_TYPES,
+    TritonWriter,
+    constant,
+)
+from nbcompile.compiler.codegen.triton.tile_expression import Operand, named
 from nbcompile.compiler.loop_ir.expr import COMPARISONS, SCALAR_OPS
 from nbcompile.compiler.loop_ir.interpret import REFERENCE
 from nbcompile.compiler.runtime.interpreter.interpret import interpreted
@@ -312,3 +318,14 @@ def test_constants_have_their_type_wherever_they_stand(device, tmp_path):
     assert not wrong, "\n".join(wrong)
     chosen = [name for name in file.kernels if re.search(r"_[0-9]_(alone|chosen|equal|called)", name)]
     assert len(file.compile(tmp_path, "constants", "cuda:90", chosen[::3])) == len(chosen[::3])
+
+
+def test_a_double_is_compared_with_a_double() -> None:
+    """Beside a comparison Triton takes a bare number for a float32: 0.1 is not 0.10000000149."""
+    writer, x = TritonWriter(), named("x")
+    for sign, name in (("<", "lt"), ("==", "eq"), (">=", "ge"), ("!=", "ne")):
+        text = writer.op(name, [x, constant(0.1, torch.float64)], torch.bool, torch.float64).bare
+        assert text == f"x {sign} tl.full((), 0.1, tl.float64)"
+    assert writer.op("lt", [x, constant(0.1, torch.float32)], torch.bool, torch.float32).bare == "x < 0.1"
+    added = writer.op("add", [x, constant(0.1, torch.float64)], torch.float64, torch.float64).bare
+    assert added == "x + 0.1"
