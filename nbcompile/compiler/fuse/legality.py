@@ -298,7 +298,11 @@ def _schedules(
         if split <= unread:
             row_like.append((inner, split))
     # rows that lie along memory are walked once, in order; other reductions follow per thread
-    row_like.sort(key=lambda way: bool(way[1]) and axes[-1:] != () and axes[-1] not in way[0])
+    along = [way for way in row_like if not way[1] or not axes or axes[-1] in way[0]]
+    across = [way for way in row_like if way not in along]
+    if not uses.limits.split_alone and _points(axes) > uses.limits.serial_points:
+        across = []  # a tile of whole columns has too few of them for what is added up along the rows
+    row_like = along + across
     split_all = []
     empty = any(axis.extent == ZERO for axis in axes)  # partial sums would have no memory to be added up in
     if unread == everything and uses.limits.split_alone and not empty:

@@ -37,7 +37,8 @@ def loops_to_groups(
     """Fuse. With ``options.fuse`` off, one group a loop; so are the loops ``alone``: names, each with what
     was wrong with the kernel that it was in."""
     fuser = _Fuser(program, options, alone)
-    for loop in fuser.loops:
+    # a kernel of rows may sum up columns beside them, but not if what is made of the sums is in it already
+    for loop in sorted(fuser.loops, key=fuser.ends_columns):
         fuser.offer_to_producers(loop)
     for loop in fuser.loops:
         fuser.offer_to_siblings(loop)
@@ -107,6 +108,19 @@ class _Fuser:
     def _between(self, maker: str, loop: Loop) -> bool:
         a, b = self.group_of[maker], self.group_of[loop.id]
         return a != b and self._cycle(a, b)
+
+    def ends_columns(self, loop: Loop) -> bool:
+        """Whether all that a loop does is to make a result of sums over the rows: to round them, say."""
+        if self.uses.limits.split_alone or loop.kind != "pointwise":
+            return False
+        if any(self.uses.readers.get(out.name) for out in loop.outputs):
+            return False
+        made = [self.statements[self.makers[name]] for name in reads(loop) if name in self.makers]
+        return bool(made) and all(
+            isinstance(item, Loop) and item.reduction == "sum" and item.axes[0] in item.reduced
+            and item.axes[-1] not in item.reduced and self.uses.readers[item.name] == {loop.id}
+            for item in made
+        )  # fmt: skip
 
     def offer_to_siblings(self, loop: Loop) -> None:
         for load in loop.reads():

@@ -106,7 +106,7 @@ def held(values: KernelValues, shape: RowShape, target: Target) -> tuple[Config,
     each = power(each) if rows > 1 else 1
     points = 32 if draws(values) else 16
     enough = shape.row_bytes >= 4 and not gathers(values)  # for a program of one warp
-    short = whole <= 64 and not draws(values)
+    short = 32 < whole <= 64 and not draws(values)
     if slim and (short or (enough and (whole <= 512 or (whole == 1024 and not stores_rows(values))))):
         each, points = max(1, 512 // whole), 32  # nothing is combined across warps
     tile = each * whole

@@ -188,6 +188,19 @@ def test_small_loops_behind_one_kernel_are_one_launch():
         assert len(program.groups) == 2 or not joined
 
 
+def test_columns_are_added_up_beside_rows_whatever_is_made_of_their_sums():
+    """The gradients of a norm whose weight is rounded: rows along memory, and the rounding by itself."""
+
+    def function(x, g):
+        up = x * g
+        return (up * x).sum(0).bfloat16(), (up * g).sum(1), up
+
+    program = fuse(function, ones(4096, 2048), ones(4096, 2048), options=replace(NO_CACHE, target="cuda:90"))
+    large, small = sorted(program.groups, key=lambda group: -len(group.loops))
+    assert len(small.loops) == 1 and small.loops[0].points() == 2048
+    assert [axis.extent.constant for axis in large.nest.inner_axes] == [2048] and len(large.split) == 1
+
+
 def test_small_loops_that_share_a_little_read_are_one():
     def function(x, scale):
         return x + 1, x * scale
