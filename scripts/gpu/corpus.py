@@ -5,7 +5,8 @@
     python scripts/gpu/corpus.py run [--only REGIONS] [--contestants NAMES] [--budget SECONDS]
 
 ``collect`` writes ``corpus/regions.jsonl``, and with ``--second`` ``corpus/second.jsonl``: regions that the
-first does not have, of other models. Models of torchvision and transformers take part where these
+first does not have, of other models. Of that, what is tuned is tuned on half 0 (``--half``), and half 1 is
+left for the measurement. Models of torchvision and transformers take part where these
 packages are. ``run`` compiles each region for every contestant, with caches empty, and times it: the limit
 is its bytes at the copy's bandwidth and one launch.
 """
@@ -279,7 +280,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.add_argument("command", choices=("collect", "check", "run"))
         parser.add_argument("--every", type=int, default=1, help="run only every so many-th region")
         parser.add_argument("--half", type=int, choices=(0, 1), help="every second region, from this one")
-        parser.add_argument("--second", action="store_true", help="the corpus that nothing is tuned on")
+        parser.add_argument("--second", action="store_true", help="the second corpus")
 
     run = runner.start("corpus", __doc__ or "", argv, CONTESTANTS, extra=extra)
     if run.arguments.command == "collect":

@@ -24,7 +24,7 @@ import torch
 from contestants import ROOT
 
 CORPUS = ROOT / "corpus" / "regions.jsonl"
-SECOND = ROOT / "corpus" / "second.jsonl"  # of models the first has none of, and that nothing is tuned on
+SECOND = ROOT / "corpus" / "second.jsonl"  # of models the first has none of
 DTYPES = {
     "f32": torch.float32, "f64": torch.float64, "bf16": torch.bfloat16, "f16": torch.float16,
     "i64": torch.int64, "i32": torch.int32, "i8": torch.int8, "u8": torch.uint8, "bool": torch.bool,

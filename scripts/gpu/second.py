@@ -1,4 +1,4 @@
-"""The models of the second corpus, which the first has none of and nothing is tuned on: ``SECOND``.
+"""The models of the second corpus, of which the first has none: ``SECOND``.
 
 The unseen models, and forty more of transformers and torchvision: two layers each of the published widths,
 for equal layers make equal regions.

@@ -79,3 +79,9 @@ loss
     failed = notebook.run("%%compile --ranks 2 --parallel none\nif rank:\n    x[9]\n")
     assert "RanksError: line 3: rank 1: IndexError" in failed.error
     assert "skipping" not in failed.stdout and "x[9]" in failed.stdout
+
+
+def test_more_ranks_than_the_machine_bears_are_not_started(notebook: Notebook) -> None:
+    notebook.fresh(SETUP)
+    outcome = notebook.run("%%compile --ranks 9999\nx + 1")
+    assert "9999 ranks are 9999 processes" in outcome.error and "RanksError" in outcome.error

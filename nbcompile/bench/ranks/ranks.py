@@ -26,6 +26,7 @@ from nbcompile.record.ranks import PARALLELS, Parallel, RankRecord, RanksResult
 from nbcompile.settings import CompileKeywords, CompileSettings, keywords_of
 
 EngineKind = Literal["ipyparallel", "processes"]
+MOST_A_CORE = 4
 _RESERVED = ("rank", "world_size", "device", "mesh")
 _POLL = 0.02
 _GRACE = 3.0
@@ -41,7 +42,8 @@ class Ranks:
     timeout: seconds a run may take before its ranks are ended, e.g. because one waits for a collective that
              another never calls.
 
-    A context manager. RanksError for a size below 1 or more ranks than GPUs.
+    A context manager. RanksError for a size below 1, for more ranks than GPUs, or for more than
+    :data:`MOST_A_CORE` a core (at least 16), each of which is a process with a torch of its own.
     """
 
     def __init__(
@@ -54,6 +56,12 @@ class Ranks:
     ) -> None:
         if size < 1:
             raise RanksError(f"ranks are at least 1, not {size}.")
+        most = max(16, MOST_A_CORE * (os.cpu_count() or 1))
+        if size > most:
+            raise RanksError(
+                f"{size} ranks are {size} processes with a torch each, and this machine bears {most}.",
+                advice="Two or four show what ranks exchange; nbcompile.open() reads traces of thousands.",
+            )
         self.size = size
         self.device = device
         self.kind = engines

@@ -117,7 +117,7 @@ class _Fuser:
             return False
         made = [self.statements[self.makers[name]] for name in reads(loop) if name in self.makers]
         return bool(made) and all(
-            isinstance(item, Loop) and item.reduction == "sum" and item.axes[0] in item.reduced
+            isinstance(item, Loop) and item.reduction == "sum" and item.kept and item.axes[0] in item.reduced
             and item.axes[-1] not in item.reduced and self.uses.readers[item.name] == {loop.id}
             for item in made
         )  # fmt: skip

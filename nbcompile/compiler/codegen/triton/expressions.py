@@ -34,7 +34,7 @@ from nbcompile.compiler.codegen.triton.tile_expression import (
     with_type,
     without_type,
 )
-from nbcompile.compiler.loop_ir.expr import Number
+from nbcompile.compiler.loop_ir.expr import COMPARISONS, Number
 from nbcompile.errors import CodegenError
 
 MEMORY_TYPES = {
@@ -125,7 +125,7 @@ class TritonWriter:
         sign = (_BOOL_INFIX if of == torch.bool else _INFIX).get(name)
         if sign is not None:
             # beside a comparison Triton takes a bare number for a float32
-            narrow = of == torch.float64 and name in _COMPARISONS
+            narrow = of == torch.float64 and name in COMPARISONS
             written = [str(_typed(arg, of)) for arg in args] if narrow else _one_typed(args, of)
             return grouped(f" {sign} ".join(written))
         if of == torch.bool:
@@ -248,7 +248,6 @@ _INFIX = {
     "add": "+", "sub": "-", "mul": "*", "div": "/", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",
     "eq": "==", "ne": "!=", "bitand": "&", "bitor": "|", "bitxor": "^",
 }  # fmt: skip
-_COMPARISONS = frozenset("lt le gt ge eq ne".split())
 _BOOL_INFIX = {
     "add": "|", "or": "|", "bitor": "|", "maximum": "|", "fmax": "|", "mul": "&", "and": "&", "bitand": "&",
     "minimum": "&", "fmin": "&", "bitxor": "^", "sub": "^", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",

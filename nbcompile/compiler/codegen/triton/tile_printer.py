@@ -74,10 +74,9 @@ class TilePrinter:
         self.read: set[Atom] = set()  # axes whose names stand somewhere
         self.joined: tuple[Axis, Axis, Axis] | None = None  # two axes, and the one that stands for both
         self.moved: dict[Axis, IndexExpr] = {}  # axes that are counted from elsewhere at present
-        self.counted: dict[
-            Axis, tuple[Dim, list[str]]
-        ] = {}  # what axes are of, and how all of that are called
-        self.axis_lines: set[str] = set()
+        # the dimension that an axis is counted from, and the names that its axes had then
+        self.counted: dict[Axis, tuple[Dim, list[str]]] = {}
+        self.axis_lines: set[str] = set()  # that declare axes
         self.wide = wide_places(values, buffers)
 
     @property
