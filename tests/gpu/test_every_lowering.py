@@ -64,9 +64,12 @@ def test_kernels_agree_with_eager(target):
                 raise
             # where numbers cancel, eager on the GPU is as far off as we may be
             theirs = _on_cpu(aten.module(*(item.cuda() for item in inputs)))
-            off = (theirs[n].double() - right[0]).abs().nan_to_num(0, 0, 0)
+            theirs = theirs[n].double()
+            off = (theirs - right[0]).abs().nan_to_num(0, 0, 0)
             most = 2 * float(off.max()) if off.numel() else 0.0
-            torch.testing.assert_close(mine.double(), right[0], rtol=2e-5, atol=most, equal_nan=True)
+            # and what becomes of NaN is left open (gradients of elu): as eager's on the GPU
+            wanted = torch.where(theirs.isnan() != right[0].isnan(), theirs, right[0])
+            torch.testing.assert_close(mine.double(), wanted, rtol=2e-5, atol=most, equal_nan=True)
 
 
 def _on_cpu(results):

@@ -132,7 +132,7 @@ def logit_backward(b: Builder, grad: View, x: View, eps: Any = None) -> View:
     def body(grad: Expr, x: Expr) -> Expr:
         slope = grad / held(x * held(1 - x))
         outside = math.nan if none else 0.0
-        if b.options.chip.is_gpu:
+        if b.device.type == "cuda":
             return where(op("or", x < low, x > high), outside, slope)
         return where(op("and", x >= low, x <= high), slope, outside)
 
@@ -156,7 +156,7 @@ def hardtanh_backward(b: Builder, grad: View, x: View, min_val: Any, max_val: An
     """``grad`` where ``min_val < x < max_val``, else 0: at both ends too, and on a CPU where ``x`` is NaN."""
 
     def body(grad: Expr, x: Expr) -> Expr:
-        if b.options.chip.is_gpu:
+        if b.device.type == "cuda":
             return where(op("or", x <= min_val, x >= max_val), 0, grad)
         return where(op("and", x > min_val, x < max_val), grad, 0)
 
@@ -170,7 +170,7 @@ def hardswish_backward(b: Builder, grad: View, x: View) -> View:
 
     def body(grad: Expr, x: Expr) -> Expr:
         inside = grad * (x / 3 + 0.5)
-        if b.options.chip.is_gpu:
+        if b.device.type == "cuda":
             return where(x <= -3, 0, where(x < 3, inside, grad))
         return where(x <= -3, 0, where(x >= 3, grad, inside))
 
@@ -182,7 +182,7 @@ def shrink_backward(b: Builder, grad: View, x: View, lambd: float) -> View:
     """``grad`` where ``abs(x) > lambd``, else 0, on a CPU at NaN too: of hardshrink and softshrink alike."""
 
     def body(grad: Expr, x: Expr) -> Expr:
-        if b.options.chip.is_gpu:
+        if b.device.type == "cuda":
             return where(op("and", x >= -lambd, x <= lambd), 0, grad)
         return where(op("or", x < -lambd, x > lambd), grad, 0)
 
@@ -220,7 +220,7 @@ def elu_backward(
             below = (x + alpha * scale) * input_scale
         else:
             below = op("exp", x * input_scale) * (alpha * scale * input_scale)
-        if b.options.chip.is_gpu:
+        if b.device.type == "cuda":
             return where(x <= 0, grad * below, grad * scale)
         return where(x > 0, grad * scale, grad * below)
 
