@@ -44,7 +44,15 @@ _KEPT = (
 ).split()
 
 # A core walks the middle of a padded tensor along memory; a GPU reads by the index that torch writes.
-_KEPT_ON_CPU = ("reflection_pad1d", "reflection_pad2d", "replication_pad1d", "replication_pad2d")
+# Eager's squares on a CPU are float64's.
+_KEPT_ON_CPU = (
+    "std",
+    "std_mean",
+    "reflection_pad1d",
+    "reflection_pad2d",
+    "replication_pad1d",
+    "replication_pad2d",
+)
 
 # Rewritten although not in the core table, so that it fuses with what stands around it.
 _ADDED = ("native_batch_norm",)

@@ -75,8 +75,8 @@ _registry = Registry()
 
 FAMILIES = (
     "arithmetic", "elementary", "activations", "comparison", "creation", "random", "reductions", "softmax",
-    "norms", "batch_norm", "scans", "shape", "joining", "overwrite", "gather", "scatter", "pooling",
-    "max_pooling", "padding", "view_gradients", "library",
+    "norms", "batch_norm", "scans", "shape", "joining", "overwrite", "gather", "scatter", "scatter_slices",
+    "pooling", "max_pooling", "padding", "view_gradients", "library",
 )  # fmt: skip
 APART = ("nbcompile.compiler.linear_cross_entropy.lowering",)
 

@@ -8,11 +8,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from nbcompile.compiler.loop_ir.expr import Expr, Indirect, Load
-from nbcompile.compiler.loop_ir.index import ZERO, Axis, Index, index
+from nbcompile.compiler.loop_ir.index import ZERO, Axis, Index, IndexExpr, index
 from nbcompile.compiler.loop_ir.nodes import Loop, View
 from nbcompile.compiler.lower.builder import Builder
 from nbcompile.errors import LoweringError
 
+_UNCHECKED = "what its indices pick is equal everywhere, and nobody would check them"
 _DEEPEST = 16  # loops that read one another; of longer chains each is taken to depend on its indices
 
 
@@ -20,15 +21,32 @@ def picked(b: Builder, x: View, where: Sequence[Index]) -> Expr:
     """Element ``where`` of ``x``. LoweringError on a CPU, where indices are checked, if nothing that is read
     depends on one of them."""
     element = b.element(x, where)
-    gathers = {atom for place in where for atom in index(place).atoms() if isinstance(atom, Indirect)}
+    gathers = _gathers(where)
     if gathers and not b.options.chip.is_gpu:
         load = next(node for node in element.walk() if isinstance(node, Load))
         dimensions = {n for n, stride in enumerate(x.buffer.strides) if stride != ZERO}
         if x.buffer.role == "temporary":
             dimensions = _Differing(b).of(x.buffer.name, len(load.index), _DEEPEST)
         if gathers - {atom for n in dimensions for atom in load.index[n].atoms()}:
-            raise LoweringError("what its indices pick is equal everywhere, and nobody would check them")
+            raise LoweringError(_UNCHECKED)
     return element
+
+
+def only(b: Builder, x: View, where: IndexExpr) -> Expr:
+    """The element of ``x``, a 0-d tensor, which eager takes for one of one element: ``where`` is its index.
+    LoweringError as from :func:`picked`."""
+    require_checked(b, where)
+    return b.element(x, ())
+
+
+def require_checked(b: Builder, where: IndexExpr) -> None:
+    """LoweringError on a CPU if ``where``, of which no kernel will read anything, depends on data."""
+    if _gathers([where]) and not b.options.chip.is_gpu:
+        raise LoweringError(_UNCHECKED)
+
+
+def _gathers(where: Sequence[Index]) -> set[Indirect]:
+    return {atom for place in where for atom in index(place).atoms() if isinstance(atom, Indirect)}
 
 
 @dataclass

@@ -68,6 +68,7 @@ class KernelPrinter:
         self.sizes: dict[str, None] = {}
         self.checks_bounds = False
         self.looks_ahead = False  # at indices, before the nest (see ``checks``)
+        self.stops = Lines(depth=1)  # ahead of the nest, where it would index what has no elements
         self.looked_at: set[tuple[Value, str]] = set()  # indices, each with its text, that were found good
         self.hides_bits = False
         self.calls_library = calls_library(walk_values(values.roots))  # in the loop that is being written
@@ -368,11 +369,22 @@ class KernelPrinter:
             self.hides_bits = True
             text = f"({text}) & {EVERY_BIT}"
         size = self.place(atom.size, scope)
+        if not at_least(atom.size, ONE):
+            self._stop_if_none(atom, size)
         kept = f"{self.writer.helper('in_range')}({text}, {size})"
         if not self.guards or (atom.value, atom.text) in self.looked_at:
             return kept  # reported by a statement of its own
         self.checks_bounds = True
         return f"({out_of_range(text, size)}, {kept})"
+
+    def _stop_if_none(self, atom: Gathered, size: str) -> None:
+        """Leave the function, which has no place to keep an index in, where a dimension has no elements."""
+        unsure = [axis.extent for axis in atom.value.axes if not at_least(axis.extent, ONE)]
+        tests = [f"{size} < 1", *(f"{self.place(extent, {})} > 0" for extent in unsure)]
+        line = f"if ({' && '.join(tests)}) {{ *status = 1; return; }}"
+        if not any(line == other.strip() for other in self.stops.text):
+            self.stops.add(line)
+        self.checks_bounds = True
 
     def report_needed(self, roots: Sequence[Value], ranges: Range, before: Scope, scope: Scope) -> None:
         """Report what is surely gathered for ``roots`` beyond the scope ``before``; what stands behind a

@@ -150,7 +150,7 @@ class Nests(KernelPrinter):
             whole.add("  int bad = 0; // set if an index is out of range")
         if self.checks_bounds:
             tail.add("if (bad) *status = 1;")
-        for part in (head, self.out, tail):
+        for part in (self.stops, head, self.out, tail):
             whole.extend(part)
         whole.add("}")
         return PrintedKernel(

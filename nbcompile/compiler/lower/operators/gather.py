@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from nbcompile.compiler.loop_ir.expr import Expr, Indirect, index_value
 from nbcompile.compiler.loop_ir.expr import where as choose
-from nbcompile.compiler.loop_ir.index import IndexExpr
+from nbcompile.compiler.loop_ir.index import ONE, ZERO, IndexExpr
 from nbcompile.compiler.loop_ir.nodes import Loop, View
 from nbcompile.compiler.lower import unread_indices
 from nbcompile.compiler.lower.builder import Builder, at, broadcast
@@ -40,6 +40,8 @@ def position(
     ``wrap`` counts negative ones from its end."""
     if picked.dtype not in (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8):
         raise LoweringError(f"indices of dtype {str(picked.dtype).removeprefix('torch.')}")
+    if extent == ZERO and ZERO not in picked.shape:
+        raise LoweringError("an index into a dimension without elements, which eager refuses")
     value = b.element(picked, where, torch.int64)
     known = _known(b, picked, extent, wrap=wrap)
     if known is not None:
@@ -151,7 +153,6 @@ def along(dim: int, where: Sequence[IndexExpr], at: IndexExpr) -> Place:
         columns=lambda draw: call(draw(7, 5), -1, some(draw, 3, below=5, dtype=torch.int32)),
         number=lambda draw: call(draw(7, 5), 1, some(draw, below=5)),
         transposed=lambda draw: call(draw(5, 7).t(), 0, some(draw, 3, below=7)),
-        scalar=lambda draw: call(draw(), 0, some(draw, 1, below=1)),
         none=lambda draw: call(draw(7, 5), 0, some(draw, 0, below=7)),
         half=lambda draw: call(draw(7, 5, dtype=torch.float16), 0, some(draw, 3, below=7)),
     ),
@@ -162,7 +163,7 @@ def index_select(b: Builder, x: View, dim: int, picked: View) -> View:
 
     def body(*where: IndexExpr) -> Expr:
         if not x.axes:
-            return b.element(x, ())
+            return unread_indices.only(b, x, position(b, picked, where if picked.axes else (), ONE))
         pick = position(b, picked, where[dim : dim + 1] if picked.axes else (), x.shape[dim])
         return unread_indices.picked(b, x, along(dim, where, pick))
 
@@ -178,9 +179,7 @@ def index_select(b: Builder, x: View, dim: int, picked: View) -> View:
         one_column=lambda draw: call(draw(7, 5), 1, some(draw, 7, 1, below=5)),
         transposed=lambda draw: call(draw(5, 7).t(), 0, some(draw, 5, 3, below=7).t()),
         expanded_index=lambda draw: call(draw(7, 5), 0, some(draw, 3, 1, below=7).expand(3, 5)),
-        scalar=lambda draw: call(draw(), 0, some(draw, below=1)),
         scalar_of_vector=lambda draw: call(draw(5), 0, some(draw, below=5)),
-        vector_of_scalar=lambda draw: call(draw(), 0, some(draw, 1, below=1)),
         none=lambda draw: call(draw(7, 5), 0, some(draw, 0, 5, below=7)),
         half=lambda draw: call(draw(7, 5, dtype=torch.bfloat16), 0, some(draw, 3, 5, below=7)),
         no_bytes=lambda draw: call(draw(7, 5), 0, some(draw, 0, 5, below=7, dtype=torch.uint8)),
@@ -192,7 +191,7 @@ def gather(b: Builder, x: View, dim: int, picked: View, sparse_grad: bool = Fals
 
     def body(*where: IndexExpr) -> Expr:
         if not x.axes:
-            return b.element(x, ())
+            return unread_indices.only(b, x, position(b, picked, where if picked.axes else (), ONE))
         return unread_indices.picked(b, x, along(dim, where, position(b, picked, where, x.shape[dim])))
 
     return b.generate(picked.shape, x.dtype, body)

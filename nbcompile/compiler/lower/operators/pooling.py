@@ -324,6 +324,8 @@ def _adaptive_sizes(x: View, out: Sequence[IndexExpr], rank: int) -> list[tuple[
     for extent, count in zip(x.shape[-rank:], out[-rank:], strict=True):
         if extent.constant is None or count.constant is None or not count.constant:
             raise LoweringError("adaptive pooling of a symbolic size")
+        if not extent.constant:
+            raise LoweringError("adaptive pooling of no elements, which eager refuses")
         pairs.append((extent.constant, count.constant))
     return pairs
 

@@ -205,9 +205,11 @@ _PLACES = [*_DIM, ((), {}), ((None, True), {})]
 
 
 def _check_not_empty(x: View, dims: Dims) -> None:
-    """LoweringError where there may be no elements, as data decide: eager raises an error then."""
+    """LoweringError where there are no elements, or may be none, as data decide: eager raises an error."""
     for place in normalize_dims(dims, len(x.axes)):
-        if any(isinstance(atom, Size) and not atom.least for atom in x.shape[place].atoms()):
+        if x.shape[place] == ZERO or any(
+            isinstance(atom, Size) and not atom.least for atom in x.shape[place].atoms()
+        ):
             raise LoweringError("there may be no elements, and eager refuses an extreme of none")
 
 
@@ -277,16 +279,16 @@ def any_(b: Builder, x: View, dim: Dims = None, keepdim: bool = False) -> View:
 # -- spread -------------------------------------------------------------------------------------
 
 
-def moments(b: Builder, x: View, dims: Dims) -> tuple[View, View, IndexExpr]:
-    """Mean and sum of squared deviations over ``dims`` in the type ``x`` is computed in, and how many
-    elements; of a 0-d tensor or of none as well."""
+def moments(b: Builder, x: View, dims: Dims, *, wide: bool = False) -> tuple[View, View, IndexExpr]:
+    """Mean and sum of squared deviations over ``dims`` in the type ``x`` is computed in, or both in float64
+    if ``wide``, and how many elements; of a 0-d tensor or of none as well."""
     places = normalize_dims(dims, len(x.axes))
     compute = compute_dtype(x.dtype)
     if not compute.is_floating_point:
         raise LoweringError("the variance of integers")
     count = counted(x, places)
     if places and count != ZERO:
-        return _apart(b, x, places) if _lies_across(b, x, places) else b.welford(x, places)
+        return _apart(b, x, places, wide) if wide or _lies_across(b, x, places) else b.welford(x, places)
     if not places:
         mean = b.generate(x.shape, compute, lambda *where: b.element(x, where), name="mean")
         # 0 for a finite x, else NaN
@@ -305,20 +307,22 @@ def _lies_across(b: Builder, x: View, places: Sequence[int]) -> bool:
     return bool(lanes) and lanes[0] not in places
 
 
-def _apart(b: Builder, x: View, places: Sequence[int]) -> tuple[View, View, IndexExpr]:
+def _apart(b: Builder, x: View, places: Sequence[int], wide: bool) -> tuple[View, View, IndexExpr]:
     """:func:`moments` as two sums. The first is kept in float64: of equal numbers the mean is that number."""
     count, double = counted(x, places), torch.float64
     total = b.reduce("sum", x, places, dtype=double, body=lambda value, *_: value.cast(double), name="sum")
     mean = b.pointwise(
         lambda s: s / count_value(count, double),
         total,
-        dtype=compute_dtype(x.dtype),
+        dtype=double if wide else compute_dtype(x.dtype),
         compute=double,
         name="mean",
     )
 
     def deviation(value: Expr, *where: IndexExpr) -> Expr:
-        off = value - b.element(mean, tuple(place for n, place in enumerate(where) if n not in places))
+        off = value.cast(mean.dtype) - b.element(
+            mean, tuple(place for n, place in enumerate(where) if n not in places)
+        )
         return off * off
 
     return mean, b.reduce("sum", x, places, dtype=mean.dtype, body=deviation, name="m2"), count
@@ -334,15 +338,26 @@ _FAR = [
     Sample("one", lambda g: ((tensor(g, 4, 1), [1]), {"correction": 1})),
     Sample("nan", lambda g: ((tensor(g, 4, 9).masked_fill(torch.eye(4, 9) == 1, math.nan)[:, :6], [1]), {})),
 ]
+_FAR_OUT = [
+    Sample(f"{scale}-{dtype}", lambda g, s=scale, d=dtype: (((tensor(g, 4, 50) * s).to(d), [1]), {}))  # type: ignore[misc]
+    for scale in (1e-30, 1e30)
+    for dtype in (torch.float32, torch.bfloat16)
+]
 _SPREAD_SAMPLES = [*_samples(_SPREADS, empty=[([1],), ([0],)]), *_FAR]
 # the mean of a row with an infinity is NaN or that infinity in eager, depending on where it stands
 _FINITE_SPREAD_SAMPLES = [sample for sample in _SPREAD_SAMPLES if not sample.name.startswith("special")]
 
 
-def _variance(b: Builder, x: View, dims: Dims, correction: Number | None, keepdim: bool) -> tuple[View, View]:
-    mean, square, count = moments(b, x, dims)
+def _variance(
+    b: Builder, x: View, dims: Dims, correction: Number | None, keepdim: bool, *, wide: bool = False
+) -> tuple[View, View]:
+    mean, square, count = moments(b, x, dims, wide=wide)
     less = 1 if correction is None else correction
-    value = b.pointwise(lambda square: square / count_value(count, square.dtype, less), square)
+    value = b.pointwise(
+        lambda square: square / count_value(count, square.dtype, less),
+        square,
+        dtype=square.dtype if wide else None,
+    )
     return spread_out(value, x, dims, keepdim), spread_out(mean, x, dims, keepdim)
 
 
@@ -363,6 +378,29 @@ def var_mean(
     value, mean = _variance(b, x, dim, correction, keepdim)
     dtype = b.result_dtype(1)
     return value, mean if mean.dtype == dtype else b.copy(mean, dtype, name="mean")
+
+
+@lowering(aten.std.correction, samples=[*_SPREAD_SAMPLES, *_FAR_OUT])
+def std(
+    b: Builder, x: View, dim: Dims = None, *, correction: Number | None = None, keepdim: bool = False
+) -> View:
+    """The square root of :func:`var`, whose squares eager sums in float64: those of a float32 number may be
+    beyond its type, or below."""
+    return _deviation(b, x, dim, correction, keepdim)[0]
+
+
+@lowering(aten.std_mean.correction, samples=[*_FINITE_SPREAD_SAMPLES, *_FAR_OUT])
+def std_mean(
+    b: Builder, x: View, dim: Dims = None, *, correction: Number | None = None, keepdim: bool = False
+) -> tuple[View, View]:
+    """The deviation as :func:`std` has it, and the mean that it was computed with."""
+    return _deviation(b, x, dim, correction, keepdim)
+
+
+def _deviation(b: Builder, x: View, dim: Dims, correction: Number | None, keepdim: bool) -> tuple[View, View]:
+    value, mean = _variance(b, x, dim, correction, keepdim, wide=True)
+    root = b.pointwise(lambda value: op("sqrt", value), value, dtype=b.result_dtype(), compute=value.dtype)
+    return root, mean if mean.dtype == root.dtype else b.copy(mean, root.dtype, name="mean")
 
 
 # -- lengths ------------------------------------------------------------------------------------
