@@ -26,6 +26,41 @@ CASES: dict[str, Callable[[Tensor], Tensor]] = {
     "norm": lambda x: torch.linalg.vector_norm(torch.erf(x * 0.3) + 0.01, float("inf"), (0, 1)),
 }
 
+THREES = torch.tensor([0, 1, 2, 0, 1, 2, 0, 1, 2, 0, 1])
+
+
+def logs(x: Tensor) -> Tensor:
+    """In backward the sum is stored and so rounded to a half type, in forward not."""
+    return (x.abs() + 1).log()
+
+
+HALVES: dict[str, Callable[[Tensor], Tensor]] = {  # of 17
+    "a slice": lambda x: logs(x).narrow(0, 6, 11).amin(),
+    "every third": lambda x: logs(x)[::3].amin(),
+    "a part": lambda x: logs(x).split([6, 11])[1].amax(),
+    "windows": lambda x: logs(x).unfold(0, 3, 2).amin(1),
+    "a diagonal": lambda x: logs(x[:16].view(4, 4)).diagonal().amin(),
+    "median": lambda x: logs(x)[6:].median(),
+    "nanmedian": lambda x: logs(x)[6:].nanmedian(),
+    "scatter_reduce": lambda x: logs(x)[:3].scatter_reduce(0, THREES, logs(x)[6:], "amin"),
+    "index_reduce": lambda x: x.new_zeros(3).index_reduce(0, THREES, logs(x)[6:], "amax", include_self=False),
+    "dist": lambda x: torch.dist(logs(x)[6:], x[6:] * 0.1, float("inf")),
+}
+
+
+@few(4)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("name", HALVES)
+def test_some_element_is_the_extreme_of_a_half_type(name: str, dtype: torch.dtype) -> None:
+    function = HALVES[name]
+    compiled = nbcompile.compile(lambda x: function(x).float(), options={"cache": False})
+    for seed in range(4):
+        torch.manual_seed(seed)
+        x = torch.randn(17).to(dtype).requires_grad_()
+        wanted = torch.autograd.grad(function(x).float().sum(), x)
+        torch.testing.assert_close(torch.autograd.grad(compiled(x).sum(), x), wanted, rtol=0.02, atol=1e-3)
+    assert compiled.ran_compiled, compiled.eager_reason
+
 
 @few(2)
 @pytest.mark.parametrize("name", CASES)
