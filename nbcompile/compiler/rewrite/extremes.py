@@ -1,9 +1,9 @@
 """What an extreme is compared with in backward is what it was found in.
 
 The gradient of ``amax`` goes where ``x == x.amax()``, shared out among as many; so do those of other
-extremes, of medians and of ``scatter_reduce``. Were ``x`` computed anew in backward, by another kernel, its last bit
-could be another (a scalar ``erf`` beside a vector one, a product and a sum in one step, a step that is stored
-there and so rounded to a half type): then no element is the largest, and the gradient is 0/0.
+extremes, of medians and of ``scatter_reduce``. Were ``x`` computed anew in backward, by another kernel, its
+last bit could be another (a scalar ``erf`` beside a vector one, a product and a sum in one step, a step that
+is stored there and so rounded to a half type): then no element is the largest, and the gradient is 0/0.
 """
 
 from __future__ import annotations
