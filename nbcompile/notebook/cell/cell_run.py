@@ -193,7 +193,9 @@ class CellRun:
                 )
                 if self.fullgraph:
                     raise self._refused(start, found)
-                self.left[start.id] = found.reason
+                at = found.spans[0].line
+                inside = f"left to Python, for the break at line {at}: " if at > head_end(start.node) else ""
+                self.left[start.id] = f"{inside}{found.reason}"
                 self.board[start.id] = True  # statements inside it are still asked about
                 return False
             try:

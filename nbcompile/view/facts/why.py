@@ -90,6 +90,7 @@ def _cause(compilation: Compilation, facts: Facts, spent: float) -> Why:
     known = [call for call in facts.calls if call.seconds is not None]
     inside = sum(call.seconds or 0.0 for call in known)
     rest = max(0.0, spent - inside) if known and len(known) == len(facts.calls) else None
+    spent = max(spent, inside)  # timed each by itself they may take longer: shares are of their sum then
     # Where one graph is timed, no break is in that time: what is beside its kernels is there without one.
     broken = compilation.breaks and timed_graphs(compilation) > 1
     if broken and (rest is None or rest > LARGE * spent):
