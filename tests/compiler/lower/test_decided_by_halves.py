@@ -62,6 +62,17 @@ CHOSEN: dict[str, Callable[[Any], Any]] = {
     "scalar_tensor": lambda v: torch.scalar_tensor(0.1, dtype=v.dtype),
     "nan_to_num": lambda v: (v / 0 * 0).nan_to_num(0.1),
 }
+WHOLE: dict[str, Callable[[Any], Any]] = {
+    "floor": lambda v: (v[0] * 3.1).floor(),
+    "decimals": lambda v: torch.round(v[0] * 3.1, decimals=1),
+    "tens": lambda v: torch.round(v[0] * 31, decimals=-1),
+    "a quotient rounded down": lambda v: torch.div(v[0] * 3.1, v[1] * 0.3, rounding_mode="floor"),
+    "a quotient cut off": lambda v: torch.div(v[0] * 3.1, v[1] * 0.3, rounding_mode="trunc"),
+    "tensors rounded down": lambda v: v[0] // v[1],
+    "divided by a number": lambda v: (v[0] * 3.1) // 0.3,
+    "a number divided": lambda v: 2.5 // (v[0] * 3.1),
+    "divided by zeros": lambda v: (v[0] * 3.1) // (v[1] * 0.0),
+}
 
 
 def _check(function: Callable[[Any], Any], x: torch.Tensor) -> None:
@@ -111,6 +122,16 @@ def test_equal_once_rounded(name: str, dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("name", CHOSEN)
 def test_what_is_chosen(name: str, dtype: torch.dtype) -> None:
     _check(lambda x: CHOSEN[name](x).float(), _numbers(dtype))
+
+
+@few(4)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("name", WHOLE)
+def test_which_whole_number(name: str, dtype: torch.dtype) -> None:
+    run = nbcompile.compile(WHOLE[name], options={"cache": False})
+    x = torch.randn(2, 4000, generator=torch.Generator().manual_seed(5)).to(dtype)
+    torch.testing.assert_close(run(x), WHOLE[name](x), rtol=0, atol=0, equal_nan=True)
+    assert run.ran_compiled and not run.compilation.library_calls
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])

@@ -25,6 +25,7 @@ from nbcompile.compiler.loop_ir.proofs import proves
 from nbcompile.compiler.lower.builder import Builder, Operand
 from nbcompile.compiler.lower.fitting import require_number
 from nbcompile.compiler.lower.registry import lowering
+from nbcompile.compiler.lower.rounded_steps import floored_quotient, truncated_quotient
 from nbcompile.compiler.lower.samples import FLOATS, INTS, binary, call, calls, with_numbers
 from nbcompile.errors import LoweringError
 
@@ -96,15 +97,24 @@ def _divisor_is_safe(b: Builder, y: Operand) -> None:
         raise LoweringError("an integer division that may raise ZeroDivisionError")
 
 
+_ROUNDED_STEPS = {"truncdiv": truncated_quotient, "floordiv": floored_quotient}
+
+
 def _quotient(b: Builder, x: Operand, y: Operand, name: str) -> View:
     _divisor_is_safe(b, y)
     if y == -1 and not b.result_dtype().is_floating_point:
         return b.pointwise(lambda x: -x, x)  # min / -1 wraps; in C it would trap
     dtype = b.result_dtype()
-    if name == "truncdiv" and compute_dtype(dtype) != dtype and isinstance(y, View) and y.axes:
-        # between two half tensors ATen rounds the quotient before it truncates
-        return b.pointwise(lambda x, y: op("trunc", as_held(x / y, dtype)), x, y)
-    return b.pointwise(lambda x, y: op(name, x, y), x, y)
+    stepwise = compute_dtype(dtype) != dtype and isinstance(y, View) and y.axes
+
+    def body(left: Expr, right: Expr) -> Expr:
+        if isinstance(x, View) and dtype.is_floating_point:
+            left = as_held(left, dtype)
+        if isinstance(y, View) and dtype.is_floating_point:
+            right = as_held(right, dtype)
+        return _ROUNDED_STEPS[name](left, right, dtype) if stepwise else op(name, left, right)
+
+    return b.pointwise(body, x, y)
 
 
 @lowering(aten.div.Tensor, samples=binary((*FLOATS, *INTS, torch.bool)))

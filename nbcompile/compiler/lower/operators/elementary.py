@@ -118,15 +118,19 @@ for _name in ("floor", "ceil", "trunc", "round"):
     _rounding(_name)
 
 
-@lowering(aten.round.decimals, samples=unary(FLOATS[:2], decimals=[2, 0, -1], low=-40, high=40))
+@lowering(aten.round.decimals, samples=unary(FLOATS, decimals=[2, 0, -1], low=-40, high=40))
 def round_decimals(b: Builder, x: View, decimals: int = 0) -> View:
     """``x * 10**decimals`` rounded half to even, then scaled back; integers as they are."""
-    if not b.result_dtype().is_floating_point:
+    dtype = b.result_dtype()
+    if not dtype.is_floating_point:
         return b.pointwise(same, x)
     power = 10.0 ** abs(decimals)
-    if decimals >= 0:
-        return b.pointwise(lambda x: op("round", x * power) / power, x)
-    return b.pointwise(lambda x: op("round", x / power) * power, x)
+
+    def body(each: Expr) -> Expr:
+        each = as_held(each, dtype)
+        return op("round", each * power) / power if decimals >= 0 else op("round", each / power) * power
+
+    return b.pointwise(body, x)
 
 
 # -- tests ------------------------------------------------------------------------------------
