@@ -110,7 +110,7 @@ def test_every_module_stands_on_a_floor() -> None:
 
 MOST_FILES = 16
 # Operator families and exercises are many by nature.
-LARGER = {"compiler.lower.operators": 21, "workshop": 21}
+LARGER = {"compiler.lower.operators": 22, "workshop": 21}
 
 
 def test_no_folder_is_a_heap() -> None:

@@ -372,3 +372,16 @@ def _fits_an_int(atom: FloorDiv | Mod) -> bool:
             term *= max(upper.constant, 1)
         largest += term
     return largest < 1 << 31
+
+
+def may_be_one_bit(value: Value) -> bool:
+    """Whether a C compiler could make a comparison's result of an integer: all but what is read from memory,
+    counted, a choice of such numbers, or a sum of them."""
+    if value.dtype == torch.bool:
+        return True
+    if value.kind == "guard" or value.op == "where":
+        chosen = value.args[-2:]
+        return all(arg.kind == "const" for arg in chosen) or any(map(may_be_one_bit, chosen))
+    if value.kind == "op" and value.op in ("cast", "add", "sub"):
+        return any(map(may_be_one_bit, value.args))
+    return value.kind == "op"

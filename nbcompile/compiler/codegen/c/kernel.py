@@ -19,6 +19,7 @@ from nbcompile.compiler.codegen.c.expressions import (
     c_functions,
     constant,
     index_code,
+    may_be_one_bit,
 )
 from nbcompile.compiler.codegen.expression import Expression, loose, name
 from nbcompile.compiler.codegen.printed import Lines
@@ -448,19 +449,6 @@ def _loads_to_choose_from(order: Sequence[Value], uses: Mapping[int, int]) -> se
         chosen |= {child.number for child in (value.args if behind else paths)}
     loads = (value for value in order if value.kind == "load" and not gathered(value.place))
     return {value.number for value in loads if value.number in chosen}
-
-
-def may_be_one_bit(value: Value) -> bool:
-    """Whether a C compiler could make a comparison's result of an integer: all but what is read from memory,
-    counted, a choice of such numbers, or a sum of them."""
-    if value.dtype == torch.bool:
-        return True
-    if value.kind == "guard" or value.op == "where":
-        chosen = value.args[-2:]
-        return all(arg.kind == "const" for arg in chosen) or any(map(may_be_one_bit, chosen))
-    if value.kind == "op" and value.op in ("cast", "add", "sub"):
-        return any(map(may_be_one_bit, value.args))
-    return value.kind == "op"
 
 
 def memory_type(buffer: Buffer) -> str:

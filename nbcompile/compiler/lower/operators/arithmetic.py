@@ -24,8 +24,8 @@ from nbcompile.compiler.loop_ir.nodes import View
 from nbcompile.compiler.loop_ir.proofs import proves
 from nbcompile.compiler.lower.builder import Builder, Operand
 from nbcompile.compiler.lower.fitting import require_number
+from nbcompile.compiler.lower.operators.elementary import floored_quotient, truncated_quotient
 from nbcompile.compiler.lower.registry import lowering
-from nbcompile.compiler.lower.rounded_steps import floored_quotient, truncated_quotient
 from nbcompile.compiler.lower.samples import FLOATS, INTS, binary, call, calls, with_numbers
 from nbcompile.errors import LoweringError
 

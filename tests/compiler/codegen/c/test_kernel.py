@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from nbcompile.compiler.codegen.c.kernel import may_be_one_bit, out_of_range
+from nbcompile.compiler.codegen.c.expressions import may_be_one_bit
+from nbcompile.compiler.codegen.c.kernel import out_of_range
 from nbcompile.compiler.codegen.expression import Expression, name
 from nbcompile.compiler.kernel_ir.values import Value
 from nbcompile.compiler.loop_ir.expr import Constant, Guarded, op
