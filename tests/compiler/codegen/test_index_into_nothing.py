@@ -102,6 +102,8 @@ def test_an_index_of_a_number(name: str) -> None:
 REDUCED: dict[str, tuple[Program, tuple[int, ...]]] = {
     "max": (lambda x: (x * 2).max(0), (0, 4)),
     "min": (lambda x: (x * 2).min(0), (0, 4)),
+    "as_strided": (lambda x: (x * 2).as_strided((2, 2), (1, 2)) + 1, (0, 3)),
+    "as_strided of the input": (lambda x: x.as_strided((2, 2), (1, 2)) + 1, (0, 3)),
     "adaptive_avg_pool2d": (lambda x: F.adaptive_avg_pool2d(x, (2, 2)) * 2, (1, 1, 0, 3)),
     "area": (lambda x: F.interpolate(x, size=(4, 4), mode="area") * 2, (1, 1, 0, 3)),
     "nearest": (lambda x: F.interpolate(x, size=(4, 4), mode="nearest") * 2, (1, 1, 0, 3)),
@@ -118,3 +120,11 @@ def test_what_no_elements_have_none_of(name: str) -> None:
     for f in (fn, nbcompile.compile(fn, options=OPTIONS)):
         with pytest.raises(REFUSED):
             f(torch.randn(shape))
+
+
+@pytest.mark.parametrize("correction", [1, 0, -5])
+def test_the_variance_of_nothing_is_no_number(correction: int) -> None:
+    run = nbcompile.compile(
+        lambda x: torch.stack([x.var(correction=correction), x.std(correction=correction)]), options=OPTIONS
+    )
+    assert run(torch.randn(0, 4)).isnan().all() and run.ran_compiled

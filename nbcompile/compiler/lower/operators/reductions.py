@@ -294,7 +294,8 @@ def moments(b: Builder, x: View, dims: Dims, *, wide: bool = False) -> tuple[Vie
         # 0 for a finite x, else NaN
         return mean, b.pointwise(lambda x: x - x, mean, dtype=compute, name="m2"), count
     total = fold(b, "sum", x, dims, dtype=compute, name="sum")
-    return b.pointwise(lambda s: s / 0, total, dtype=compute, name="mean"), total, count
+    none = b.pointwise(lambda s: s / 0, total, dtype=compute, name="mean")
+    return none, none, count
 
 
 def _lies_across(b: Builder, x: View, places: Sequence[int]) -> bool:

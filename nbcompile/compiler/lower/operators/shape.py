@@ -371,8 +371,10 @@ def place_in_memory(
     """Indices into a dense tensor of ``shape`` and ``strides`` of the element that is in memory at
     ``start + where * steps``. LoweringError if a view of ``size`` may reach outside of the tensor."""
     places = [ZERO] * len(shape)
-    if any(extent == ZERO for extent in (*shape, *size)):
+    if ZERO in size:
         return tuple(places)
+    if ZERO in shape:
+        raise LoweringError("as_strided of a tensor without elements reaches outside of it")
     place = last = start
     for at, extent, step in zip(where, size, steps, strict=True):
         place = place + at * step
