@@ -43,16 +43,9 @@ _KEPT = (
     "isposinf isneginf threshold logit logit_backward"
 ).split()
 
-# A core walks the middle of a padded tensor along memory; a GPU reads by the index that torch writes.
-# Eager's squares on a CPU are float64's.
-_KEPT_ON_CPU = (
-    "std",
-    "std_mean",
-    "reflection_pad1d",
-    "reflection_pad2d",
-    "replication_pad1d",
-    "replication_pad2d",
-)
+# A core walks the middle of a padded tensor along memory; a GPU reads by the index that torch writes. The
+# squares of a deviation are float64's in eager's kernels for a CPU.
+_KEPT_ON_CPU = "reflection_pad1d reflection_pad2d replication_pad1d replication_pad2d std std_mean".split()
 
 # Rewritten although not in the core table, so that it fuses with what stands around it.
 _ADDED = ("native_batch_norm",)

@@ -73,6 +73,10 @@ def test_rows_of_which_data_decide_how_many(name: str, sizes_of_data_captured: N
         run(~every, x, AT_ZERO)
     torch.testing.assert_close(run(every, x, AT_ZERO), program(every, x, AT_ZERO))
     assert run.ran_compiled, run.eager_reason
+    for kernel in run.compilation.kernels:
+        linked = {link.line for link in kernel.line_map if link.origins}
+        lines = enumerate(kernel.sources["c"].split("\n"), start=1)
+        assert all(number in linked for number, line in lines if line.endswith("{ *status = 1; return; }"))
 
 
 NUMBERS: dict[str, Program] = {  # a 0-d tensor counts as one element

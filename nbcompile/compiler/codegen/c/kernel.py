@@ -384,7 +384,7 @@ class KernelPrinter:
         tests = [f"{size} < 1", *(f"{self.place(extent, {})} > 0" for extent in unsure)]
         line = f"if ({' && '.join(tests)}) {{ *status = 1; return; }}"
         if not any(line == other.strip() for other in self.stops.text):
-            self.stops.add(line)
+            self.stops.add(line, [atom.value.origin])
         self.checks_bounds = True
 
     def report_needed(self, roots: Sequence[Value], ranges: Range, before: Scope, scope: Scope) -> None:
