@@ -23,8 +23,8 @@ LIMITS: dict[torch.dtype, Range] = {torch.bool: (0, 1)} | {
     for dtype in (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 }
 INT32 = LIMITS[torch.int32]
-INT32_LIMIT = 2**31
-"""Buffers of fewer elements are reached by int32 positions."""
+INT32_LIMIT = 2**31 - 2**24
+"""Buffers of fewer elements are reached by int32 positions: blocks and slabs count beyond the last one."""
 NARROWED = frozenset(
     "add sub mul neg abs minimum maximum floordiv truncdiv remainder fmod sign bitand bitor bitxor where "
     "eq ne lt le gt ge".split()

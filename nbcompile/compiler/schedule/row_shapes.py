@@ -117,11 +117,14 @@ def splittable(values: KernelValues) -> bool:
     outputs = {item.output for item in values.reductions}
     pairs = {item.output: item.mean for item in values.reductions}
     for item in values.reductions:
-        if item.kind in ("argmax", "argmin"):
-            return False
         if (item.value.reductions & outputs) - {pairs[item.output]}:
             return False
     return not any(item.value.reductions & outputs for item in _whole_rows(values))
+
+
+def finds_places(values: KernelValues) -> bool:
+    """Whether a result is where in its row the largest or smallest number stands."""
+    return any(item.kind in ("argmax", "argmin") for item in values.reductions)
 
 
 def stores_rows(values: KernelValues) -> bool:
@@ -140,7 +143,8 @@ def kind_of_rows(values: KernelValues) -> Literal["sums", "columns", "rows"]:
     columns while it stores what is made of them, or neither."""
     if any(item.split for item in values.reductions):
         return "sums" if sums_vary(values) else "rows"
-    return "columns" if splittable(values) and stores_rows(values) else "rows"
+    columns = splittable(values) and stores_rows(values) and not finds_places(values)
+    return "columns" if columns else "rows"
 
 
 def busy(values: KernelValues) -> bool:

@@ -91,6 +91,7 @@ def wide_places(values: KernelValues, buffers: Mapping[str, Buffer]) -> bool:
     found = {item.buffer for item in values.stores}
     found |= {load.buffer for loop in values.group.loops for load in loop.reads()}
     found |= {item.output for item in values.reductions}
+    found |= {name for loop in values.group.loops if loop.base for name in (loop.base, loop.name)}
     spans = (buffers[name].span_most() for name in found if name in buffers)
     points = integer_ranges.points_fit(values.nest.axes)
     return not points or any(span >= integer_ranges.INT32_LIMIT for span in spans)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Self
 
-from nbcompile.compiler.schedule.row_shapes import STAGES, splittable
+from nbcompile.compiler.schedule.row_shapes import STAGES, finds_places, splittable
 from nbcompile.compiler.schedule.rows import RowSchedule
 from nbcompile.compiler.schedule.schedule import Work
 from nbcompile.compiler.schedule.tiling import power
@@ -85,8 +85,8 @@ class SharedWalks(SharedRows):
 
 def _can_meet(work: Work) -> bool:
     """Whether programs could share rows, and there is much to gain."""
-    shape, reductions = work.shape, work.values.reductions
+    shape = work.shape
     known = shape.known and all(axis.extent.constant is not None for axis in shape.x)
-    if not known or splittable(work.values) or any(item.kind in ("argmax", "argmin") for item in reductions):
+    if not known or splittable(work.values) or finds_places(work.values):
         return False
     return shape.along and shape.length * shape.rows * shape.row_bytes >= SMALL_DATA

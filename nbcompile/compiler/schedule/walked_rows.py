@@ -22,6 +22,7 @@ from nbcompile.compiler.schedule.row_shapes import (
     RowShape,
     busy,
     draws,
+    finds_places,
     instructions,
     splittable,
     stores_rows,
@@ -72,7 +73,7 @@ class SteppedColumns(WalkedRows):
     def fit(cls, work: Work) -> Self | None:
         shape = work.shape
         short = shape.fits and not shape.along and shape.length <= SHORT_COLUMN and not shape.mixed
-        if not short or not splittable(work.values):
+        if not short or not splittable(work.values) or finds_places(work.values):
             return None
         configs = (
             Config({"XBLOCK": min(each, max(32, power(shape.rows))), "RBLOCK": 1}, warps)
@@ -122,6 +123,8 @@ class SplitLanes(SplitRows):
         """Where a row ends in a few neighbours, or a line of what is summed up whole has work that is the
         same all along it."""
         shape, values = work.shape, work.values
+        if finds_places(values):
+            return None
         short = shape.lane if splittable(values) else None
         lane = short if short is not None else _line(values, shape)
         if lane is None:

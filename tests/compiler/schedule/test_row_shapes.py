@@ -94,7 +94,7 @@ def test_a_short_lane_of_the_reduced_axes_can_be_taken_for_rows() -> None:
     [
         (lambda x, y: (x * y).sum(-1), True, False, "rows"),
         (lambda x, y: SOFTMAX(x * y, -1), False, True, "rows"),  # the row is needed again
-        (lambda x, y: (x * y).argmax(-1), False, False, "rows"),  # the first of all
+        (lambda x, y: (x * y).argmax(-1), True, False, "rows"),  # the best of a part beside its place
         (lambda x, y: (x * y).var(-1), True, False, "rows"),  # its squares need its mean alone
         (lambda x, y: (x.sum(0), x * y), True, True, "columns"),
         (lambda x, y: (x.sum(0), (x * y).sum(-1)), True, False, "sums"),

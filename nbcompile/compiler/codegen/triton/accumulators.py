@@ -23,6 +23,11 @@ from nbcompile.compiler.kernel_ir.values import KernelValues, Reduction, Value
 ARGS = ("argmax", "argmin")
 
 
+def best_of(item: Reduction) -> str:
+    """What the number is called that a reduction to a place has found there."""
+    return f"{item.output}_best"
+
+
 def accumulate_dtype(item: Reduction, output: torch.dtype) -> torch.dtype:
     """The type that a reduction is carried out in."""
     dtype = item.value.dtype
@@ -235,13 +240,18 @@ class Accumulating:
             self.combine_moments(item, name, more[0], counts, total)
             return
         if item.kind in ARGS:
-            best = p.fresh("best")
-            call = self.writer.arg_reduce(item.kind, name, more[0], self.place, item.value.dtype)
-            p.out.add(f"{best}, {more[0]} = {call}", loop)
-            self._finish(item, more[0], more[0])
+            self.combine_places(item, name, more[0])
             return
         p.out.add(f"{name} = {self.kept(self.writer.reduce(item.kind, name, self.place, dtype))}", loop)
         p.reduced_text[item.output] = name
+
+    def combine_places(self, item: Reduction, value: str, at: str) -> None:
+        """The place of the best of all lanes, from the best of each and where it stands."""
+        p, best = self.printer, self.printer.fresh("best")
+        call = self.writer.arg_reduce(item.kind, value, at, self.place, item.value.dtype)
+        p.out.add(f"{best}, {at} = {call}", [item.loop.id])
+        p.reduced_text[best_of(item)] = self.kept(best)
+        self._finish(item, at, at)
 
     def combine_moments(self, item: Reduction, mean: str, squares: str, counts: str, total: str) -> None:
         """The mean and squares of all lanes from those of each: ``counts`` values in each lane."""

@@ -10,6 +10,13 @@ from nbcompile.compiler.kernel_ir.values import Value
 from nbcompile.compiler.stages import Config
 
 
+def end_of(length: str) -> str:
+    """The end of a loop. Triton takes a literal from 2**31 to 2**32 for uint32, and extends it with a sign
+    to its loop's int64: the loop would not run once."""
+    far = length.isdigit() and 2**31 <= int(length) < 2**32
+    return f"tl.cast({length}, tl.int64)" if far else length
+
+
 def staged(configs: Sequence[Config], bounds: str) -> str:
     """The range of a loop; with a constant STAGES, the loads of that many blocks are under way at once."""
     if "STAGES" in configs[0].constants:

@@ -9,6 +9,7 @@ from nbcompile.compiler.codegen.triton.block_printers import (
     RowsPrinter,
     chunk_of,
     declare_slab,
+    end_of,
     staged,
 )
 from nbcompile.compiler.kernel_ir.values import Value, walk_values
@@ -33,6 +34,13 @@ def rows_printer() -> RowsPrinter:
 
 def load(p: RowsPrinter, name: str) -> Value:
     return next(value for value in walk_values(p.values.roots) if value.buffer == name)
+
+
+def test_an_end_that_triton_would_take_for_uint32_is_int64() -> None:
+    for plain in ("40", str(2**31 - 1), str(2**32), "n", "tl.minimum(end, 8)"):
+        assert end_of(plain) == plain
+    for far in (2**31, 2**31 + 77, 2**32 - 1):
+        assert end_of(str(far)) == f"tl.cast({far}, tl.int64)"
 
 
 def test_a_loop_loads_ahead_if_its_configs_say_how_far() -> None:

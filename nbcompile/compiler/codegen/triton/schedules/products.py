@@ -104,7 +104,8 @@ class ProductNest(TritonNest):
         """The present block of ``k``, along one dimension of an operand's tile."""
         name = "ka" if place else "kb"
         dim = Dim((self.product.k,), name, "BLOCK_K", place)
-        p.out.add(f"{name} = start + tl.arange(0, BLOCK_K){'[None, :]' if place else '[:, None]'}")
+        start = "start.to(tl.int64)" if p.wide else "start"
+        p.out.add(f"{name} = {start} + tl.arange(0, BLOCK_K){'[None, :]' if place else '[:, None]'}")
         if not self.divides(dim, configs):
             dim.mask = f"{name}_in"
             p.out.add(f"{dim.mask} = {name} < {self.size(p, self.product.k.extent)}")

@@ -12,7 +12,13 @@ from dataclasses import dataclass
 
 import torch
 
-from nbcompile.compiler.codegen.triton.block_printers import RowsPrinter, chunk_of, declare_slab, staged
+from nbcompile.compiler.codegen.triton.block_printers import (
+    RowsPrinter,
+    chunk_of,
+    declare_slab,
+    end_of,
+    staged,
+)
 from nbcompile.compiler.codegen.triton.dims import Dim, Scope
 from nbcompile.compiler.codegen.triton.expressions import TRITON_TYPES, TritonWriter
 from nbcompile.compiler.codegen.triton.schedules.rows import RowsNest
@@ -199,7 +205,8 @@ class WalkedScanNest(ScanNest):
                 blocks = f"2 * {start} + (tl.cdiv({end} - {start}, {r.block}) - 1) * {r.block}"
             offset = f"{blocks} - start"
         p.block_start = f"({offset})" if backwards else offset
-        p.out.enter(f"for start in {staged(configs, f'{start}, {end}, {r.block}')}:", axes=r.axes)
+        walk = f"{start}, {end_of(end)}, {r.block}"
+        p.out.enter(f"for start in {staged(configs, walk)}:", axes=r.axes)
         p.out.add(f"{r.name} = {p.lanes(r, offset=offset)}")
         if not self._whole_blocks(r, configs):
             r.mask = p.fresh(f"{r.name}_in")

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 
 from nbcompile.compiler.codegen.printed import Lines
-from nbcompile.compiler.codegen.triton.accumulators import Accumulating, accumulate_dtype
+from nbcompile.compiler.codegen.triton.accumulators import ARGS, Accumulating, accumulate_dtype, best_of
 from nbcompile.compiler.codegen.triton.block_printers import declare_slab
 from nbcompile.compiler.codegen.triton.dims import Dim
 from nbcompile.compiler.codegen.triton.schedules.walked_rows import WalkedRowsNest
@@ -82,12 +82,18 @@ class SplitRowsNest(WalkedRowsNest):
                 self._keep_total_part(item, dtype)
                 continue
             size = self.x.extent * index(self.plan.slabs)
-            workspace = self.workspace(f"{item.output}_parts", dtype, size)
-            pointer = p.pointer(workspace.name)
             within = f" + {self.x.name}" if self.x.axes or self.x.place is not None else ""
             place = f"slab * {rows}{within}"
             mask = f", mask={self.x.mask}" if self.x.mask else ""
-            p.out.add(f"tl.store({pointer} + {place}, {p.reduced_text[item.output]}{mask})", [item.loop.id])
+            for name, kind in self._kept_of_part(item, dtype):
+                pointer = p.pointer(self.workspace(f"{name}_parts", kind, size).name)
+                p.out.add(f"tl.store({pointer} + {place}, {p.reduced_text[name]}{mask})", [item.loop.id])
+
+    def _kept_of_part(self, item: Reduction, dtype: torch.dtype) -> list[tuple[str, torch.dtype]]:
+        """What is kept of a slab, and its type: a place beside the number found there."""
+        if item.kind in ARGS:
+            return [(best_of(item), dtype), (item.output, torch.int64)]
+        return [(item.output, dtype)]
 
     def _keep_total_part(self, item: Reduction, dtype: torch.dtype) -> None:
         """One number a program, of all its lanes."""
@@ -132,12 +138,16 @@ class SplitRowsNest(WalkedRowsNest):
         loaded: dict[str, str] = {}
         for item in parts:
             dtype = accumulate_dtype(item, self.buffers[item.output].dtype)
-            pointer = p.pointer(f"{item.output}_parts")
-            literal = self.writer.identity(item.kind if item.kind != "mean" else "sum", dtype)
-            mask = f", mask={' & '.join(masks)}, other={literal}" if masks else ""
-            name = loaded[item.output] = p.fresh(f"{item.output}_parts")
-            cast = ".to(tl.int1)" if dtype == torch.bool else ""
-            p.out.add(f"{name} = tl.load({pointer} + slab * {each} + {within}{mask}){cast}", [item.loop.id])
+            for kept, kind in self._kept_of_part(item, dtype):
+                pointer = p.pointer(f"{kept}_parts")
+                literal = self.writer.identity(item.kind if item.kind != "mean" else "sum", dtype)
+                if item.kind in ARGS and kept == item.output:
+                    literal = "9223372036854775807"  # behind all places
+                mask = f", mask={' & '.join(masks)}, other={literal}" if masks else ""
+                name = loaded[kept] = p.fresh(f"{kept}_parts")
+                cast = ".to(tl.int1)" if kind == torch.bool else ""
+                part = f"tl.load({pointer} + slab * {each} + {within}{mask}){cast}"
+                p.out.add(f"{name} = {part}", [item.loop.id])
         counts = ""
         for item in parts:
             dtype = accumulate_dtype(item, self.buffers[item.output].dtype)
@@ -147,6 +157,8 @@ class SplitRowsNest(WalkedRowsNest):
                 squares = loaded[item.loop.outputs[1].name]
                 total = self.count(p, Dim((*self.plan.r, *lanes), "", "", None))
                 accumulating.combine_moments(item, loaded[item.output], squares, counts, total)
+            elif item.kind in ARGS:
+                accumulating.combine_places(item, loaded[best_of(item)], loaded[item.output])
             elif not item.mean:
                 name = p.fresh(item.output)
                 reduced = self.writer.reduce(item.kind, loaded[item.output], 1, dtype)

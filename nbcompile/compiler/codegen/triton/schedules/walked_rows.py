@@ -15,7 +15,7 @@ import torch
 
 from nbcompile.compiler.codegen.triton.accumulators import Accumulating, accumulate_dtype, find_online
 from nbcompile.compiler.codegen.triton.aligned_rows import odd_rows
-from nbcompile.compiler.codegen.triton.block_printers import chunk_of, staged
+from nbcompile.compiler.codegen.triton.block_printers import chunk_of, end_of, staged
 from nbcompile.compiler.codegen.triton.dims import Scope
 from nbcompile.compiler.codegen.triton.expressions import TritonWriter
 from nbcompile.compiler.codegen.triton.schedules.summed_rows import SumsNest
@@ -190,7 +190,7 @@ class WalkedRowsNest(SumsNest):
         lanes."""
         p, r, line = self.p, self.r, piece.line
         start, end = piece.start, piece.end
-        bounds = f"{start}, {end}, RBLOCK"
+        bounds = f"{start}, {end_of(end)}, RBLOCK"
         ahead = line is None or piece.whole
         blocks = staged(self.configs, bounds) if ahead else f"range({bounds})"
         blocks = f"tl.static_range({bounds})" if self.unrolled else blocks

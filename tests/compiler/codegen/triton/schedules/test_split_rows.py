@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import functools
+import math
 from dataclasses import replace
+from typing import Any
 
+import pytest
 import torch
 
 from nbcompile.compiler.loop_ir.index import Axis, Size, index
 from nbcompile.compiler.schedule.walked_rows import SplitRows
 from nbcompile.compiler.stages import Config
 from tests.compiler.codegen.c.by_hand import buffer, group, loop, read
+from tests.compiler.codegen.running import aten_of
 from tests.compiler.codegen.triton.schedules.printing import (
     chosen,
     functions,
@@ -19,6 +24,7 @@ from tests.compiler.codegen.triton.schedules.printing import (
     rows_by_hand,
 )
 from tests.compiler.codegen.triton.test_lines import one_hot_loss
+from tests.compiler.codegen.triton_running import generated, run_interpreted, small_chip
 from tests.compiler.schedule.cut import cut_all, empty, work_by_hand
 
 SUM = lambda x: x.sum(-1)
@@ -119,3 +125,44 @@ def test_a_length_that_is_known_later_is_shared_out_when_the_kernel_runs() -> No
     made = chosen(work_by_hand(group(summed, axes=(row, within), inner=(within,)), x))
     slabs = int(made.launches[0].grid[1])
     assert f"chunk = tl.cdiv(m, {4096 * slabs}) * 4096" in lines(made) and "j_in = j < m" in lines(made)
+
+
+ROWS_OF_PLACES = {
+    "the same twice, in two slabs": [5.0 if j in (700, 131) else 1.0 for j in range(1000)],
+    "the last": [float(j) for j in range(1000)],
+    "nothing above -inf": [-math.inf] * 1000,
+    "NaN before what is larger": [math.nan if j in (300, 900) else float(j) for j in range(1000)],
+    "all the same": [0.0] * 1000,
+}
+
+
+LOW = {"SMALL_DATA": 1, "LONGEST_ROW": 64, "LONGEST_COLUMN": 4, "WALK_BLOCK": 64, "ONE_STEP": 64}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.float64])
+@pytest.mark.parametrize("fn", [torch.argmax, torch.argmin])
+def test_places_are_combined_with_the_numbers_found_there(fn: Any, dtype: torch.dtype) -> None:
+    rows = torch.tensor(list(ROWS_OF_PLACES.values()), dtype=dtype)
+    rows = torch.cat([rows, -rows])
+    programs = ((lambda x: fn(x, -1), rows), (fn, rows[0]), (lambda x: fn(x, 0), rows.T.contiguous()))
+    with small_chip(8, **LOW):
+        for each, x in programs:
+            aten = aten_of(each, x)
+            _, source = generated(aten)
+            assert any("_finish" in item.function for item in source.launches), source.source
+            (got,) = run_interpreted(source, aten, [x])
+            assert torch.equal(got, each(x))
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int32, torch.int64])
+def test_places_of_integers(dtype: torch.dtype) -> None:
+    x = torch.randint(0, 90, (3, 1003), dtype=dtype)
+    x[1], x[2] = 0, torch.iinfo(dtype).max
+    with small_chip(8, **LOW):
+        for fn in (torch.argmax, torch.argmin):
+            each = functools.partial(lambda fn, x: (fn(x, -1), x.amax(-1)), fn)
+            aten = aten_of(each, x)
+            _, source = generated(aten)
+            assert all("_finish" in kernel.text for kernel in source.kernels), source.source
+            for got, wanted in zip(run_interpreted(source, aten, [x]), each(x), strict=True):
+                assert torch.equal(got, wanted)
