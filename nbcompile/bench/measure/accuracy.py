@@ -384,7 +384,8 @@ def _compare_exact(
 
 
 def _plain(value: torch.Tensor) -> torch.Tensor:
-    """Dense, and as wide as it gets: float64, complex128, or the integers as they are."""
+    """Dense, without gradients, and as wide as it gets: float64, complex128, or the integers as they are."""
+    value = value.detach()
     if value.layout is not torch.strided:
         value = value.to_dense()
     if value.is_quantized:

@@ -79,7 +79,7 @@ def only_reduces(group: Group) -> bool:
         known_after = found
     for loop in group.loops:
         reads = any(load.buffer in known_after for load in loop.reads())
-        if loop.reduction and (reads or loop.reduction in ("argmax", "argmin")):
+        if loop.reduction and reads:
             return False
         if not reads:
             continue

@@ -163,6 +163,7 @@ def test_places_of_integers(dtype: torch.dtype) -> None:
             each = functools.partial(lambda fn, x: (fn(x, -1), x.amax(-1)), fn)
             aten = aten_of(each, x)
             _, source = generated(aten)
-            assert all("_finish" in kernel.text for kernel in source.kernels), source.source
+            (kernel,) = source.kernels  # one walk for both
+            assert "_finish" in kernel.text
             for got, wanted in zip(run_interpreted(source, aten, [x]), each(x), strict=True):
                 assert torch.equal(got, wanted)
