@@ -18,6 +18,7 @@ import itertools
 import json
 import math
 import os
+import random
 import sys
 import tempfile
 import time
@@ -179,9 +180,10 @@ def combinations(switches: list[Switch]) -> list[Combination]:
 
 
 def swept(
-    patient: Patient, without: set[str], limit: float, workers: int
-) -> tuple[dict[Combination, DoctorRow], float]:
-    """A row of every combination, and the seconds that all took, one after the other."""
+    patient: Patient, without: set[str], limit: float, workers: int, most: float
+) -> tuple[dict[Combination, DoctorRow], float, int]:
+    """A row of every combination, or of as many, in no order, as are begun within ``most`` seconds; the
+    seconds that they took, one after the other, and how many combinations there are."""
     here, present, data = Surroundings.here(), CompileSettings(), patient.packed()
     with empty_caches():
         with Ward() as ward:
@@ -191,6 +193,8 @@ def swept(
             spent = [exam.spent]
         found = suggestions(patient, present, here, record).switches
         points = combinations([s for s in found if not {s.name, s.axis, s.backend, s.mode} & without])
+        random.Random(0).shuffle(points)
+        end = time.monotonic() + most
 
         def share(worker: int) -> dict[Combination, DoctorRow]:
             """Every so many of the points, on cores of this worker's own: its processes inherit them."""
@@ -199,6 +203,8 @@ def swept(
             with Ward() as ward:
                 for on in points[worker::workers]:
                     begun = time.monotonic()
+                    if begun > end:
+                        break
                     rows[on] = point(ward, TrialTask(data, present, here, (on,), SAMPLES, race=False), limit)
                     spent.append(time.monotonic() - begun)
                     print(f"{len(spent) - 1} of {len(points)}: {on.name} {rows[on].speedup}", flush=True)
@@ -206,7 +212,7 @@ def swept(
 
         with ThreadPoolExecutor(workers) as pool:
             rows = {on: row for each in pool.map(share, range(workers)) for on, row in each.items()}
-    return rows, sum(spent)
+    return rows, sum(spent), len(points)
 
 
 def own_cores(worker: int, threads: int) -> set[int]:
@@ -243,7 +249,9 @@ def judged(report: DoctorReport, rows: dict[Combination, DoctorRow], effect: str
     }
 
 
-def one(name: str, without: set[str], budget: float, limit: float, workers: int) -> dict[str, Any]:
+def one(
+    name: str, without: set[str], budget: float, limit: float, workers: int, most: float
+) -> dict[str, Any]:
     torch.manual_seed(0)
     patient = PROGRAMS[name]()
     with torch.set_grad_enabled(patient.train):
@@ -252,9 +260,10 @@ def one(name: str, without: set[str], budget: float, limit: float, workers: int)
             report = examined(patient, CompileSettings(), budget, lambda text: None, without=without)
             spent = time.monotonic() - begun
         print(report, file=sys.stderr, flush=True)
-        rows, whole = swept(patient, without, limit, workers)
+        rows, whole, every = swept(patient, without, limit, workers, most)
     return {
         "program": name, "threads": torch.get_num_threads(), "load": os.getloadavg()[0], "points": len(rows),
+        "every": every,
         "doctor_seconds": spent, "sweep_seconds": whole, "budget": budget,
         "same": judged(report, rows, "same"), "precision": judged(report, rows, "precision"),
         "rows": {row.name: [row.status, row.speedup, row.low, row.high, row.reason] for row in rows.values()},
@@ -274,7 +283,8 @@ def table(results: list[dict[str, Any]]) -> str:
             f"| {each['program']} | {same['doctor']} | {same['sweep']} "
             f"| {same['speed']:.2f}×, {same['best_speed']:.2f}× "
             f"| {'yes' if same['found'] else 'no'} | {'yes' if less['found'] else 'no'} "
-            f"| {each['doctor_seconds']:.0f} s | {each['sweep_seconds']:.0f} s ({each['points']} points) "
+            f"| {each['doctor_seconds']:.0f} s "
+            f"| {each['sweep_seconds']:.0f} s ({each['points']} of {each['every']} points) "
             f"| {each['doctor_seconds'] / each['sweep_seconds']:.0%} |"
         )
     found = sum(each["same"]["found"] for each in results)
@@ -288,6 +298,7 @@ def main() -> None:
     parser.add_argument("--without", default="", help="switches, axes, backends or modes, between commas")
     parser.add_argument("--budget", type=float, default=60.0, help="the doctor's seconds for each program")
     parser.add_argument("--limit", type=float, default=60.0, help="seconds for a point of the sweep")
+    parser.add_argument("--most", type=float, default=math.inf, help="seconds after which no point is begun")
     parser.add_argument("--workers", type=int, default=1, help="points of a sweep at once, each on own cores")
     parser.add_argument("--out", default="out/doctor.jsonl", help="where results are added, a line each")
     parser.add_argument("--table", action="store_true", help="only print what is there")
@@ -299,7 +310,7 @@ def main() -> None:
     names = [name for name in (asked.only.split(",") if asked.only else PROGRAMS) if name not in done]
     for name in [] if asked.table else names:
         without = set(filter(None, asked.without.split(",")))
-        known.append(one(name, without, asked.budget, asked.limit, asked.workers))
+        known.append(one(name, without, asked.budget, asked.limit, asked.workers, asked.most))
         with out.open("a") as file:
             file.write(json.dumps(known[-1]) + "\n")
         print(table(known[-1:]), flush=True)

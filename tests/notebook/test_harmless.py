@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import importlib
 import logging
@@ -9,6 +10,7 @@ import os
 import queue
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -43,9 +45,67 @@ NAMES: dict[str, Any] = {
 }  # fmt: skip
 
 
+@dataclass
+class Rates:
+    first: float = 0.5
+
+
+class Settings:
+    def __init__(self) -> None:
+        self.rate, self.file, self.called = 0.5, iter([1]), writes
+
+    def halved(self) -> float:
+        return self.rate / 2
+
+    def written(self) -> None:
+        Path("/tmp/nbcompile-never").write_text(str(self.rate))
+
+
+class Trainer:
+    def __init__(self) -> None:
+        self.model = torch.nn.Linear(3, 3)
+        self.optimizer = torch.optim.Adam(self.model.parameters())
+        self.settings = Settings()
+
+    def step(self, x: torch.Tensor) -> torch.Tensor:
+        self.optimizer.zero_grad()
+        loss = (self.model(x) * self.settings.halved()).sum()
+        loss.backward()
+        self.optimizer.step()
+        return loss
+
+
+class Counted(torch.optim.SGD):
+    def step(self, closure: Any = None) -> None:
+        Path("/tmp/nbcompile-never").write_text("x")
+
+
+class Stream:
+    def __init__(self) -> None:
+        self.left = [1, 2]
+
+    def __iter__(self) -> Any:
+        yield Path("/tmp/nbcompile-never").read_text()
+
+
+WEIGHTS = [torch.nn.Parameter(torch.ones(3))]
+NAMES |= {
+    "settings": Settings(), "rates": Rates(), "trainer": Trainer(), "stream": Stream(),
+    "counted": Counted(WEIGHTS, 0.1),
+    "opt": torch.optim.Adam(WEIGHTS), "scaler": torch.amp.GradScaler("cpu"),
+}  # fmt: skip
+NAMES["plan"] = torch.optim.lr_scheduler.StepLR(NAMES["opt"], 3)
+
+
 @pytest.mark.parametrize(
     "source",
     [
+        "opt.zero_grad()\nx.sum().backward()\nopt.step()\nplan.step()",
+        "def train(m, o, x):\n    o.zero_grad(set_to_none=True)\n    m(x).sum().backward()\n"
+        "    torch.nn.utils.clip_grad_norm_(m.parameters(), 1.0)\n    o.step()\ntrain(model, opt, x)",
+        "scaler.scale(x.sum()).backward()\nscaler.unscale_(opt)\nscaler.step(opt)\nscaler.update()",
+        "for group in opt.param_groups:\n    group['lr'] = settings.rate * settings.halved()",
+        "y = trainer.step(x) * rates.first",
         "y = torch.softmax(x, -1) * 2\nprint(float(y[0]))",
         "for n in range(3):\n    losses.append(model(x).sum().item())",
         "def own(t):\n    logging.info('seen %s', t)\n    return helper(t).weight\nown(x)",
@@ -74,6 +134,12 @@ def test_may_run_again(source: str) -> None:
         ("import os\nos.rename('a', 'b')", "os"),
         ("def own(t):\n    from shutil import copy\n    copy('a', 'b')\n    return t\nown(x)", "shutil"),
         ("y = log(x)", "log"),
+        ("counted.step()", "counted"),
+        ("settings.written()", "written"),
+        ("for n in settings.file:\n    y = x * n", "file"),
+        ("settings.called(x)", "called"),
+        ("for n in stream:\n    y = x + 1", "stream"),
+        ("y = settings.nothing", "nothing"),
     ],
 )
 def test_may_not_run_again(source: str, name: str) -> None:
@@ -174,3 +240,41 @@ def write(parameter):
     assert file.read_text() == "x" and len(notebook.shell.user_ns["seen"]) == 2
     assert not record.measurements
     assert "Not timed: w's hook, which uses open, may act outside this process." in record.notes
+
+
+TRAINED = """
+net = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.GELU(), torch.nn.Linear(16, 8))
+opt = torch.optim.Adam(net.parameters(), 0.01)
+x = torch.randn(4, 8)
+class Trainer:
+    last = None
+    def step(self, x):
+        opt.zero_grad()
+        loss = net(x).square().mean()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(net.parameters(), 0.1)
+        opt.step()
+        self.last = loss.detach()
+        return self.last
+trainer = Trainer()
+"""
+
+
+def test_a_training_step_is_timed_and_leaves_what_one_step_leaves(notebook: Notebook) -> None:
+    notebook.fresh(TRAINED)
+    notebook.run("%config NbCompile.bench_seconds = 0.2")
+    names = notebook.shell.user_ns
+    before = copy.deepcopy(names["net"].state_dict())
+    notebook.run("%%compile --compare eager,nbcompile\nloss = trainer.step(x)")
+    record = notebook.records[-1]
+    assert not [note for note in record.notes if "Not timed" in note]
+    assert {each.contestant for each in record.measurements if each.counts} == {"eager", "nbcompile"}
+    assert all(each.agrees for each in record.accuracy) and record.accuracy
+    weights = {name: value.clone() for name, value in names["net"].state_dict().items()}
+    assert names["trainer"].last is names["loss"]
+    assert all(int(state["step"]) == 1 for state in names["opt"].state.values())
+    names["net"].load_state_dict(before)
+    names["opt"].state.clear()
+    names["trainer"].step(names["x"])
+    for name, value in names["net"].state_dict().items():
+        assert torch.allclose(value, weights[name], atol=1e-6)

@@ -89,6 +89,7 @@ class Patient:
         for switch in on.switches:
             if switch.program:
                 made = Patient.unpacked(switch.program)
+                made.settle()
         for switch in on.switches:
             if switch.dtype:
                 _convert(made, getattr(torch, switch.dtype))
@@ -97,6 +98,18 @@ class Patient:
             if switch.batch > 1:
                 made = _larger(made, switch.batch)
         return made
+
+    def settle(self) -> None:
+        """Give an optimizer the state that its first step makes, as if it had been taken on a copy: each
+        measured step starts from there, and not with making it."""
+        if self.optimizer is None or self.optimizer.state:
+            return
+        other = Patient.unpacked(self.packed())
+        leaves = Snapshot(other.roots(), copies=False).tensors.values()
+        with torch.random.fork_rng():
+            other.step(t for t in leaves if t.is_leaf and t.requires_grad)()
+        assert other.optimizer is not None
+        self.optimizer.load_state_dict(other.optimizer.state_dict())
 
     def step(self, leaves: Iterable[torch.Tensor]) -> TrainingStep:
         """The call as it is measured, uncompiled."""

@@ -63,6 +63,18 @@ def is_step(node: ast.stmt) -> bool:
     )
 
 
+def is_of_its_owner(call: ast.Call) -> bool:
+    """Whether it depends on whose method it is: ``trainer.step(x)`` and ``agent.train(x)`` are given what
+    they compute with, where an optimizer's and a module's are given little or nothing."""
+    named = isinstance(call.func, ast.Attribute) and call.func.attr in ("step", "train")
+    return named and bool(call.args or call.keywords)
+
+
+def python_method(name: str) -> str:
+    """Why a method of this name is Python's to run."""
+    return f".{name}() {_PYTHON_METHODS[name]}"
+
+
 def receiver_reads(node: ast.stmt) -> ast.Call | None:
     """The call of ``loss_of(x).backward()`` or ``n = (p == y).sum().item()``: a statement that only asks
     a tensor's value, or its gradients, of an expression that may be compiled. None for any other."""
@@ -200,7 +212,8 @@ def expression_reason(node: ast.AST) -> str | None:
             if isinstance(part.func, ast.Name) and part.func.id in _PYTHON_NAMES:
                 return f"{part.func.id} runs in Python"
             if isinstance(part.func, ast.Attribute) and part.func.attr in _PYTHON_METHODS:
-                return f".{part.func.attr}() {_PYTHON_METHODS[part.func.attr]}"
+                if not is_of_its_owner(part):
+                    return python_method(part.func.attr)
             if any(word.arg == "requires_grad" for word in part.keywords):
                 return "makes a leaf of the autograd graph"
     return None

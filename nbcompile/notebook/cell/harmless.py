@@ -7,18 +7,20 @@ of the cell, and of the functions of the session that it calls, has to be one kn
 
 from __future__ import annotations
 
+import ast
 import builtins
 import dis
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
+from dataclasses import is_dataclass
+from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 
-from nbcompile.bench.measure.code_objects import is_users, names_in
+from nbcompile.bench.measure.code_objects import is_users, is_users_class, names_in
 from nbcompile.bench.measure.state import Snapshot
 from nbcompile.bench.measure.tensor_state import hooks_of
 from nbcompile.errors import MeasureError
@@ -40,20 +42,31 @@ _ATTRIBUTES = frozenset(
     "warn getLogger collect perf_counter perf_counter_ns monotonic process_time time sleep strftime "
     "localtime gauss random randint uniform choice shuffle seed default_rng array asarray zeros ones "
     "dtype shape partial reduce wraps nn functional special linalg fft compiler utils checkpoint "
-    "graph_break disable forward training _dynamo ndarray astype ctypes".split()
+    "graph_break disable forward training _dynamo ndarray astype ctypes step zero_grad param_groups "
+    "state_dict optim lr_scheduler clip_grad_norm_ clip_grad_value_ get_last_lr amp autocast GradScaler "
+    "scale unscale_".split()
 )
 _NEVER = frozenset(
     "open input exec eval compile save load hub distributed multiprocessing tofile fromfile from_file "
     "share_memory_ storage set_ memmap savez savetxt loadtxt".split()
 )
+_OF_DATACLASSES = ("__repr__", "__eq__", "__hash__", "__replace__")  # as dataclasses writes them
 _DEPTH = 4  # of functions that call functions
 _PLAIN = (torch.Tensor, torch.nn.Module, torch.dtype, torch.device, int, float, complex, str, bytes, tuple,
           list, dict, set, type(None), torch.Size)  # fmt: skip
+_TRAINERS = (torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler, torch.amp.GradScaler)
+"""What trains: put back with the tensors that it holds. Only torch's own, whose hooks do no harm: another's
+step may do anything."""
 
 
 def what_may_act(code: CodeType, namespace: Mapping[str, Any]) -> str:
     """The first name of ``code`` that may do what cannot be put back; empty if there is none."""
     return _first(code, namespace, frozenset(_bound(code)), _DEPTH)
+
+
+def which_may_act(statements: Sequence[ast.stmt], namespace: Mapping[str, Any]) -> str:
+    """The same of statements."""
+    return what_may_act(compile(ast.Module([*statements], []), "<statements>", "exec"), namespace)
 
 
 def hook_that_may_act(tensors: Mapping[str, torch.Tensor]) -> str:
@@ -88,20 +101,34 @@ def _acts_in(function: Any) -> str:
     return "" if known or _root(function) == "torch" else name
 
 
-def _first(code: CodeType, namespace: Mapping[str, Any], bound: frozenset[str], depth: int) -> str:
+def _first(
+    code: CodeType,
+    namespace: Mapping[str, Any],
+    bound: frozenset[str],
+    depth: int,
+    owner: Any = None,
+    seen: frozenset[CodeType] = frozenset(),
+) -> str:
+    """The first name that may act. ``owner``: the object of which the code is a method; ``seen``: code that
+    is being looked at, as that of a method ``step`` that calls an optimizer's."""
+    seen |= {code}
     for name in sorted(_imported(code)):
         if name.partition(".")[0] not in _MODULES:
             return name
     names = set(names_in(code)) - bound
-    modules = [namespace[name] for name in names if name in namespace and _is_users(namespace[name])]
+    owners = [namespace[name] for name in names if name in namespace and _is_users(namespace[name])]
+    owners += [owner] if owner is not None else []
+    for each in owners:  # what they hold, too
+        held = [getattr(each, name) for name in names if hasattr(each, name)]
+        owners += [item for item in held if _is_users(item) and not any(item is known for known in owners)]
     for name in sorted(names):
         # A name of the session is what it is there, whatever else is called so (os.rename and Tensor.rename).
-        theirs = [getattr(module, name) for module in modules if hasattr(module, name)]
+        theirs = [getattr(each, name) for each in owners if hasattr(each, name)]
         if name in namespace:
-            harmless = _of_session(name, namespace[name], depth)
+            harmless = _of_session(name, namespace[name], depth, seen)
         else:
             harmless = bool(theirs) or _known(name, namespace)
-        if name in _NEVER or not harmless or not all(_of_session(name, each, depth) for each in theirs):
+        if name in _NEVER or not harmless or not all(_of_session(name, each, depth, seen) for each in theirs):
             return name
     return ""
 
@@ -141,20 +168,47 @@ def _known(name: str, namespace: Mapping[str, Any]) -> bool:
 
 
 def _is_users(value: Any) -> bool:
-    """Whether it is a module of the user's own, whose functions can be looked into."""
-    return isinstance(value, ModuleType) and is_users(getattr(value, "__file__", None) or "")
+    """Whether it is a module or an object of the user's own, whose functions can be looked into."""
+    if isinstance(value, ModuleType):
+        return is_users(getattr(value, "__file__", None) or "")
+    known = isinstance(value, (type, FunctionType, MethodType, *_PLAIN, *_TRAINERS))
+    return not known and is_users_class(type(value))
 
 
-def _of_session(name: str, value: Any, depth: int) -> bool:
+def _acts_unasked(value: Any, depth: int, seen: frozenset[CodeType]) -> bool:
+    """Whether an object of the user's own may act where it is called, iterated or added to: by no name."""
+    special = {
+        name: each
+        for kind in type(value).__mro__ if is_users_class(kind)
+        for name, each in vars(kind).items()
+        if name.startswith("__") and isinstance(each, FunctionType)
+        and not (name == "__init__" or (is_dataclass(kind) and name in _OF_DATACLASSES))
+    }  # fmt: skip
+    return not all(_of_session(name, MethodType(each, value), depth, seen) for name, each in special.items())
+
+
+def _of_session(name: str, value: Any, depth: int, seen: frozenset[CodeType] = frozenset()) -> bool:
     if isinstance(value, ModuleType):  # of the user's own each name that is asked for is looked at
         return value.__name__.partition(".")[0] in _MODULES or _is_users(value)
     if isinstance(value, FunctionType):
         if _root(value) == "torch":
             return True
+        if value.__code__ in seen:
+            return True
         own = frozenset(_bound(value.__code__))
-        return depth > 0 and not _first(value.__code__, value.__globals__, own, depth - 1)
+        return depth > 0 and not _first(value.__code__, value.__globals__, own, depth - 1, None, seen)
+    if isinstance(value, MethodType) and isinstance(value.__func__, FunctionType):
+        code, held = value.__func__.__code__, value.__self__
+        if code in seen:
+            return True
+        own, names = frozenset(_bound(code)), value.__func__.__globals__
+        return depth > 0 and _is_users(held) and not _first(code, names, own, depth - 1, held, seen)
     if isinstance(value, BuiltinFunctionType):
         return name not in _NEVER and _root(value) in ("torch", "math", "")
+    if isinstance(value, _TRAINERS):
+        return _root(type(value)) == "torch"
+    if _is_users(value):  # each name of its own that is asked for is looked at
+        return depth > 0 and not _acts_unasked(value, depth, seen)
     return isinstance(value, _PLAIN) or (isinstance(value, type) and issubclass(value, torch.nn.Module))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -24,7 +24,7 @@ from nbcompile.errors import MeasureError, NbcompileError, in_one_line
 from nbcompile.notebook.arguments import CellOptions
 from nbcompile.notebook.cell.cell_run import CellPart, CellRun
 from nbcompile.notebook.cell.compiling import settings_of
-from nbcompile.notebook.cell.harmless import refuse_hooks
+from nbcompile.notebook.cell.harmless import refuse_hooks, which_may_act
 from nbcompile.notebook.cell.planning import BY_JAX
 from nbcompile.notebook.cell.surroundings import capturing_values
 from nbcompile.notebook.cell.timed_part import (
@@ -236,7 +236,7 @@ def repeatable(run: CellRun, compilation: Compilation, *, train: bool) -> list[C
     return [
         part
         for _, part in sorted(run.parts.items())
-        if _can_repeat(part, compilation) and not (train and reads_gradients(part.members))
+        if _can_repeat(part, compilation, run.namespace) and not (train and reads_gradients(part.members))
     ]
 
 
@@ -419,7 +419,7 @@ def _has_no_gradients(part: CellPart) -> bool:
     return bool(optimizers) and all(item.grad is None for group in groups for item in group["params"])
 
 
-def _can_repeat(part: CellPart, compilation: Compilation) -> bool:
+def _can_repeat(part: CellPart, compilation: Compilation, namespace: Mapping[str, Any]) -> bool:
     if _has_no_gradients(part):
         return False
     if part.whole:
@@ -430,7 +430,8 @@ def _can_repeat(part: CellPart, compilation: Compilation) -> bool:
         for found in compilation.breaks
         if any(first <= span.line <= last and not span.file for span in found.spans[:1])
     ]
-    return all(any(word in f"{found.kind} {found.reason}" for word in _HARMLESS) for found in inside)
+    known = all(any(word in f"{found.kind} {found.reason}" for word in _HARMLESS) for found in inside)
+    return known or not which_may_act([member.node for member in part.members], namespace)
 
 
 def _joined(compilation: Compilation, timed: Compilation, options: CellOptions) -> Compilation:

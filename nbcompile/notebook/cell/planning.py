@@ -13,13 +13,16 @@ from collections.abc import Iterable, Mapping, Sequence, Sized
 from typing import Any
 
 import torch
+from torch.optim.lr_scheduler import LRScheduler
 
 from nbcompile.bench.measure.code_objects import codes
 from nbcompile.compiler.capture.cell_to_function import CellStatement
 from nbcompile.compiler.capture.python_reasons import (
     CHANGES_CONTAINER,
     FILLS_CONTAINER,
+    is_of_its_owner,
     is_step,
+    python_method,
     work_in,
 )
 from nbcompile.notebook.cell.inner_compiles import is_compiled, own_compile
@@ -197,6 +200,10 @@ def _call_reason(
         root = root.value
     if not isinstance(root, ast.Name) or root.id in stored:
         return None
+    if is_of_its_owner(call) and isinstance(call.func, ast.Attribute):
+        holder = callee(call.func.value, namespace)
+        if isinstance(holder, (torch.optim.Optimizer, torch.amp.GradScaler, torch.nn.Module, LRScheduler)):
+            return python_method(call.func.attr)
     target = callee(call.func, namespace)
     if target is not None:
         return _target_reason(target)
@@ -210,7 +217,7 @@ def _call_reason(
     method = call.func.attr if isinstance(call.func, ast.Attribute) else ""
     if isinstance(owner, torch.nn.Module) and method in _MODULE_METHODS:
         return f".{method}() works on the module itself"
-    if isinstance(owner, torch.optim.Optimizer | torch.optim.lr_scheduler.LRScheduler | torch.Generator):
+    if isinstance(owner, torch.optim.Optimizer | LRScheduler | torch.Generator):
         return f"{type(owner).__name__} runs in Python"
     if isinstance(owner, str | bytes):
         return _TEXT

@@ -110,6 +110,23 @@ def test_layout_precision_and_optimizer_change_the_copy_only() -> None:
     assert all(torch.equal(before[name], value) for name, value in patient.fn.state_dict().items())
 
 
+def test_a_compiled_optimizer_is_timed_with_the_state_that_its_first_step_makes() -> None:
+    """Put back to where it had none, it would make it in each measured step, and be compiled anew there."""
+    patient = training()
+    settled = Patient.unpacked(patient.packed())
+    settled.settle()
+    assert settled.optimizer is not None and patient.optimizer is not None
+    assert len(settled.optimizer.state) == 4 and not patient.optimizer.state
+    for mine, given in zip(settled.fn.parameters(), patient.fn.parameters(), strict=True):
+        assert torch.equal(mine, given) and mine.grad is None
+    eager, optimizer = (
+        Switch("eager", "compiler", backend="aot_eager"),
+        Switch("it", "optimizer", optimizer=True),
+    )
+    row = tried(patient, eager, optimizer, race=False)
+    assert row.seconds is not None and row.seconds < 0.05 and row.low is not None, row
+
+
 def test_tensors_that_share_memory_are_not_converted() -> None:
     x = torch.randn(8, 8)
     half = Combination((Switch("b", "precision", dtype="bfloat16"),))
