@@ -10,6 +10,7 @@ import os
 import queue
 import subprocess
 import sys
+import types
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -80,6 +81,28 @@ class Counted(torch.optim.SGD):
         Path("/tmp/nbcompile-never").write_text("x")
 
 
+class Squares(torch.utils.data.Dataset[torch.Tensor]):
+    def __len__(self) -> int:
+        return 8
+
+    def __getitem__(self, n: int) -> torch.Tensor:
+        return torch.ones(3) * n
+
+
+class Files(Squares):
+    def __getitem__(self, n: int) -> torch.Tensor:
+        return torch.frombuffer(open("/tmp/nbcompile-never").read(), dtype=torch.uint8)
+
+
+def loader(dataset: Any, **options: Any) -> torch.utils.data.DataLoader[Any]:
+    return torch.utils.data.DataLoader(dataset, batch_size=2, **options)
+
+
+class Opened:
+    def __init__(self) -> None:
+        self.file = open("/tmp/nbcompile-never")  # noqa: SIM115
+
+
 class Stream:
     def __init__(self) -> None:
         self.left = [1, 2]
@@ -94,6 +117,16 @@ NAMES |= {
     "counted": Counted(WEIGHTS, 0.1),
     "opt": torch.optim.Adam(WEIGHTS), "scaler": torch.amp.GradScaler("cpu"),
 }  # fmt: skip
+NAMES |= {
+    "loader": loader(torch.utils.data.TensorDataset(torch.ones(8, 3)), shuffle=True),
+    "squares": loader(torch.utils.data.Subset(Squares(), [0, 1, 2])), "files": loader(Files()),
+    "workers": loader(Squares(), num_workers=1), "collated": loader(Squares(), collate_fn=writes),
+}  # fmt: skip
+NAMES |= {"types": types, "Rates": Rates, "Opened": Opened}
+NAMES["hooked"], NAMES["logged"] = torch.optim.SGD(WEIGHTS, 0.1), torch.optim.SGD(WEIGHTS, 0.1)
+NAMES["hooked"].register_step_post_hook(lambda *_: writes(WEIGHTS[0]))
+NAMES["logged"].register_step_pre_hook(lambda *_: NAMES["losses"].append(0))
+NAMES["scaled"] = torch.optim.lr_scheduler.LambdaLR(NAMES["logged"], lambda n: 0.9**n)
 NAMES["plan"] = torch.optim.lr_scheduler.StepLR(NAMES["opt"], 3)
 
 
@@ -106,6 +139,13 @@ NAMES["plan"] = torch.optim.lr_scheduler.StepLR(NAMES["opt"], 3)
         "scaler.scale(x.sum()).backward()\nscaler.unscale_(opt)\nscaler.step(opt)\nscaler.update()",
         "for group in opt.param_groups:\n    group['lr'] = settings.rate * settings.halved()",
         "y = trainer.step(x) * rates.first",
+        "logged.step()\nscaled.step()",
+        "def epoch():\n    for (x,) in loader:\n        opt.zero_grad()\n        model(x).sum().backward()\n"
+        "        opt.step()\nepoch()",
+        "y = sum(x.sum() for x in squares)",
+        "made = Rates(x.sum())",
+        "made = types.SimpleNamespace(weight=x)",
+        "made = torch.distributions.Normal(x, 1.0).log_prob(x)",
         "y = torch.softmax(x, -1) * 2\nprint(float(y[0]))",
         "for n in range(3):\n    losses.append(model(x).sum().item())",
         "def own(t):\n    logging.info('seen %s', t)\n    return helper(t).weight\nown(x)",
@@ -135,6 +175,12 @@ def test_may_run_again(source: str) -> None:
         ("def own(t):\n    from shutil import copy\n    copy('a', 'b')\n    return t\nown(x)", "shutil"),
         ("y = log(x)", "log"),
         ("counted.step()", "counted"),
+        ("hooked.step()", "hooked"),
+        ("made = Opened()", "Opened"),
+        ("made = SummaryWriter('runs')", "SummaryWriter"),
+        ("for x in files:\n    y = x * 2", "files"),
+        ("for x in workers:\n    y = x * 2", "workers"),
+        ("for x in collated:\n    y = x * 2", "collated"),
         ("settings.written()", "written"),
         ("for n in settings.file:\n    y = x * n", "file"),
         ("settings.called(x)", "called"),

@@ -184,8 +184,40 @@ def _results(step: Step, snapshot: Snapshot) -> Results:
     return results
 
 
-def _copy(leaf: Any) -> Any:
-    return leaf.detach().clone() if isinstance(leaf, torch.Tensor) else leaf
+@dataclasses.dataclass(frozen=True)
+class _Held:
+    """The tensors that an object holds, such as a distribution or a dataclass: by name, and those of objects
+    that it holds."""
+
+    kind: type
+    parts: Results
+
+
+def _copy(leaf: Any, deep: int = 2) -> Any:
+    if isinstance(leaf, torch.Tensor):
+        return leaf.detach().clone()
+    if hasattr(leaf, "__array_interface__"):  # of NumPy
+        with contextlib.suppress(TypeError, ValueError):  # not of text, nor of objects
+            return torch.as_tensor(leaf).clone()
+    parts = _held(leaf, deep)
+    alone = getattr(type(leaf), "__eq__", None) is object.__eq__
+    return _Held(type(leaf), parts) if parts or alone else leaf
+
+
+def _held(leaf: Any, deep: int) -> Results:
+    """Copies of an object's tensors; not its numbers, which may count its like, or tell the time."""
+    if not deep or isinstance(leaf, (type, torch.nn.Module)):
+        return {}
+    if dataclasses.is_dataclass(leaf):
+        own = {each.name: getattr(leaf, each.name, None) for each in dataclasses.fields(leaf)}
+    else:
+        own = getattr(leaf, "__dict__", {})
+    found = {
+        name + _pytree.keystr(path): _copy(item, deep - 1)
+        for name, value in own.items()
+        for path, item in _pytree.tree_flatten_with_path(value)[0]
+    }
+    return {name: item for name, item in found.items() if isinstance(item, torch.Tensor | _Held)}
 
 
 # -- the float64 reference ---------------------------------------------------------------------
@@ -318,6 +350,9 @@ def compare_values(
     if output not in eager:
         return refuse(NOT_IN_EAGER)
     one, two = got[output], eager[output]
+    truth = reference.get(output) if reference is not None else None
+    if isinstance(one, _Held) and isinstance(two, _Held):
+        return _compare_held(contestant, output, one, two, truth.parts if isinstance(truth, _Held) else None)
     if isinstance(one, float) and isinstance(two, float):
         one, two = torch.tensor(one, dtype=torch.float64), torch.tensor(two, dtype=torch.float64)
         eps = torch.finfo(torch.float32).eps  # it was read from a tensor, most likely of float32
@@ -330,7 +365,6 @@ def compare_values(
     if one.shape != two.shape or one.dtype != two.dtype:
         return refuse(f"{one.dtype} {tuple(one.shape)}, eager has {two.dtype} {tuple(two.shape)}")
     one, two = _plain(one), _plain(two)
-    truth = reference.get(output) if reference is not None else None
     wide = _plain(truth) if isinstance(truth, torch.Tensor) and truth.shape == two.shape else None
     if isinstance(truth, float):
         wide = torch.tensor(truth, dtype=torch.float64)
@@ -342,9 +376,8 @@ def compare_values(
     difference = float((one - two)[finite].abs().max()) if bool(finite.any()) else 0.0
     if wide is None:
         kind = got[output].dtype if isinstance(got[output], torch.Tensor) else torch.float32
-        agrees = torch.allclose(
-            one, two, rtol=_rtol(kind), atol=1e-5 if eps > 1e-10 else 1e-7, equal_nan=True
-        )
+        least = 1e-5 if eps > 1e-10 else 1e-7
+        agrees = torch.allclose(one, two, rtol=_rtol(kind), atol=least, equal_nan=True)
         reason = why_no_reference if agrees else _random_reason(uses_random) or "not close to eager"
         return Accuracy(contestant, output, None, None, difference, agrees, reason)
     error, eager_error = relative_error(one, wide), relative_error(two, wide)
@@ -366,6 +399,26 @@ def relative_error(got: torch.Tensor, reference: torch.Tensor) -> float:
     size = float(torch.linalg.vector_norm(reference[finite]))
     error = float(torch.linalg.vector_norm(got[finite] - reference[finite]))
     return error / size if size > 0 and math.isfinite(size) else error
+
+
+def _compare_held(
+    contestant: str, output: str, one: _Held, two: _Held, reference: Results | None
+) -> Accuracy:
+    """Of what both hold: an attribute that one alone has was computed when it was asked for."""
+    if one.kind is not two.kind:
+        reason = f"{one.kind.__name__}, eager has {two.kind.__name__}"
+        return Accuracy(contestant, output, None, None, agrees=False, reason=reason)
+    found = [
+        compare_values(contestant, name, one.parts, two.parts, reference)
+        for name in one.parts
+        if name in two.parts
+    ]
+    for each in found:
+        if not each.agrees:
+            return dataclasses.replace(each, output=output, reason=f"{each.output}: {each.reason}")
+    errors = [each.error for each in found if each.error is not None]
+    eager = [each.eager_error for each in found if each.eager_error is not None]
+    return Accuracy(contestant, output, max(errors, default=0.0), max(eager, default=None))
 
 
 def _compare_exact(

@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar, Literal, Self
 
-from nbcompile.compiler.kernel_ir import integer_ranges
 from nbcompile.compiler.kernel_ir.accesses import memory_order
 from nbcompile.compiler.kernel_ir.group_to_values import kernel_values, resolver_of
+from nbcompile.compiler.kernel_ir.integer_ranges import offsets_fit
 from nbcompile.compiler.kernel_ir.values import KernelValues
 from nbcompile.compiler.loop_ir.fused import Group
 from nbcompile.compiler.loop_ir.nodes import Buffer
@@ -83,18 +83,7 @@ class Work:
     @property
     def wide(self) -> bool:
         """Whether a place in some buffer takes 64 bits."""
-        return wide_places(self.values, self.buffers)
-
-
-def wide_places(values: KernelValues, buffers: Mapping[str, Buffer]) -> bool:
-    """Whether a place in something that a kernel touches takes 64 bits."""
-    found = {item.buffer for item in values.stores}
-    found |= {load.buffer for loop in values.group.loops for load in loop.reads()}
-    found |= {item.output for item in values.reductions}
-    found |= {name for loop in values.group.loops if loop.base for name in (loop.base, loop.name)}
-    spans = (buffers[name].span_most() for name in found if name in buffers)
-    points = integer_ranges.points_fit(values.nest.axes)
-    return not points or any(span >= integer_ranges.INT32_LIMIT for span in spans)
+        return not offsets_fit(self.group, self.buffers)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,14 +11,15 @@ import ast
 import builtins
 import dis
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import is_dataclass
-from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
+from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType, SimpleNamespace
 from typing import Any
 
 import torch
 import torch.nn.functional as F
+from torch.utils import data
 
 from nbcompile.bench.measure.code_objects import is_users, is_users_class, names_in
 from nbcompile.bench.measure.state import Snapshot
@@ -33,7 +34,7 @@ _BUILTINS = frozenset(
 )
 _MODULES = frozenset(
     "torch math numpy functools operator itertools logging warnings time copy random typing dataclasses "
-    "collections string gc".split()
+    "collections string gc types".split()
 )
 # Of these modules and of containers and text: what their attributes are called.
 _ATTRIBUTES = frozenset(
@@ -44,19 +45,23 @@ _ATTRIBUTES = frozenset(
     "dtype shape partial reduce wraps nn functional special linalg fft compiler utils checkpoint "
     "graph_break disable forward training _dynamo ndarray astype ctypes step zero_grad param_groups "
     "state_dict optim lr_scheduler clip_grad_norm_ clip_grad_value_ get_last_lr amp autocast GradScaler "
-    "scale unscale_".split()
+    "scale unscale_ SimpleNamespace namedtuple dataclass distributions".split()
 )
 _NEVER = frozenset(
     "open input exec eval compile save load hub distributed multiprocessing tofile fromfile from_file "
     "share_memory_ storage set_ memmap savez savetxt loadtxt".split()
 )
+_KNOWING = (
+    torch.Tensor, F, torch.nn, math, torch.optim, torch.distributions, torch.distributions.Distribution,
+)  # fmt: skip
+_MAKING = ("torch.optim", "torch.distributions", "torch.amp")
+"""Modules whose classes hold what they are given, and do no more."""
 _OF_DATACLASSES = ("__repr__", "__eq__", "__hash__", "__replace__")  # as dataclasses writes them
 _DEPTH = 4  # of functions that call functions
 _PLAIN = (torch.Tensor, torch.nn.Module, torch.dtype, torch.device, int, float, complex, str, bytes, tuple,
           list, dict, set, type(None), torch.Size)  # fmt: skip
 _TRAINERS = (torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler, torch.amp.GradScaler)
-"""What trains: put back with the tensors that it holds. Only torch's own, whose hooks do no harm: another's
-step may do anything."""
+"""What trains: put back with the tensors that it holds, where it is torch's own."""
 
 
 def what_may_act(code: CodeType, namespace: Mapping[str, Any]) -> str:
@@ -159,7 +164,7 @@ def _known(name: str, namespace: Mapping[str, Any]) -> bool:
         return True
     if hasattr(builtins, name):
         return False
-    if any(hasattr(owner, name) for owner in (torch.Tensor, F, torch.nn, math)):
+    if any(hasattr(owner, name) for owner in _KNOWING):
         return True
     # Not the modules that torch has imported for itself.
     if hasattr(torch, name) and not isinstance(getattr(torch, name), ModuleType):
@@ -179,7 +184,7 @@ def _acts_unasked(value: Any, depth: int, seen: frozenset[CodeType]) -> bool:
     """Whether an object of the user's own may act where it is called, iterated or added to: by no name."""
     special = {
         name: each
-        for kind in type(value).__mro__ if is_users_class(kind)
+        for kind in reversed(type(value).__mro__) if is_users_class(kind)
         for name, each in vars(kind).items()
         if name.startswith("__") and isinstance(each, FunctionType)
         and not (name == "__init__" or (is_dataclass(kind) and name in _OF_DATACLASSES))
@@ -206,10 +211,43 @@ def _of_session(name: str, value: Any, depth: int, seen: frozenset[CodeType] = f
     if isinstance(value, BuiltinFunctionType):
         return name not in _NEVER and _root(value) in ("torch", "math", "")
     if isinstance(value, _TRAINERS):
-        return _root(type(value)) == "torch"
+        return _root(type(value)) == "torch" and not any(map(_acts_in, _given_to(value)))
+    if isinstance(value, data.DataLoader):
+        here = value.num_workers == 0 and _root(type(value)) == "torch" and not _acts_in(value.collate_fn)
+        return here and _of_session(name, value.dataset, depth, seen)
+    if isinstance(value, data.Subset | data.ConcatDataset):
+        held = value.datasets if isinstance(value, data.ConcatDataset) else [value.dataset]
+        return all(_of_session(name, each, depth, seen) for each in held)
+    if isinstance(value, data.TensorDataset):
+        return True
     if _is_users(value):  # each name of its own that is asked for is looked at
         return depth > 0 and not _acts_unasked(value, depth, seen)
-    return isinstance(value, _PLAIN) or (isinstance(value, type) and issubclass(value, torch.nn.Module))
+    if isinstance(value, type):
+        return _makes(value, depth, seen)
+    return isinstance(value, _PLAIN)
+
+
+def _makes(kind: type, depth: int, seen: frozenset[CodeType]) -> bool:
+    """Whether making one of a class does no harm: of the user's own, what its methods of making do is looked
+    at; what its others do is, where they are called by name."""
+    if issubclass(kind, (torch.nn.Module, SimpleNamespace)) or kind.__module__.startswith(_MAKING):
+        return True
+    made = [vars(each)[name] for each in kind.__mro__ for name in ("__init__", "__new__", "__post_init__")
+            if is_users_class(each) and name in vars(each)]  # fmt: skip
+    functions = [getattr(each, "__func__", each) for each in made]
+    written = [each for each in functions if isinstance(each, FunctionType)]
+    return is_users_class(kind) and all(
+        each.__code__.co_filename == "<string>"  # as dataclasses and named tuples have them made
+        or _of_session(each.__name__, each, depth, seen)
+        for each in written
+    )
+
+
+def _given_to(trainer: Any) -> Iterator[Any]:
+    """The functions of others that an optimizer or a scheduler calls at each step."""
+    for name in ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks"):
+        yield from getattr(trainer, name, {}).values()
+    yield from (each for each in getattr(trainer, "lr_lambdas", ()) if each is not None)
 
 
 def _root(value: Any) -> str:

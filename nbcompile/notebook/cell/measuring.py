@@ -118,14 +118,14 @@ def measure_cell(
     """
     train = has_backward(run, options)
     parts = repeatable(run, compilation, train=train)
-    notes = _not_timed([part for part in run.parts.values() if part not in parts], train)
+    notes = _not_timed([part for part in run.parts.values() if part not in parts], run.namespace, train)
     return measure_parts(
         parts, with_notes(compilation, notes), options, watching, train=train,
         what=part_name(compilation.timed_part), kept=kept, again=lambda error: why_not_again(parts, error),
     )  # fmt: skip
 
 
-def _not_timed(left: Sequence[CellPart], train: bool) -> list[str]:
+def _not_timed(left: Sequence[CellPart], namespace: Mapping[str, Any], train: bool) -> list[str]:
     """Why these parts of a cell are not in its times."""
     steps = [part for part in left if _has_no_gradients(part)]
     reading = [part for part in left if train and part not in steps and reads_gradients(part.members)]
@@ -135,10 +135,11 @@ def _not_timed(left: Sequence[CellPart], train: bool) -> list[str]:
     ]
     if reading:
         notes.append(f"Not timed: {which_read(reading)}, and what is timed starts without any.")
-    if count := len(left) - len(steps) - len(reading):
-        notes.append(
-            f"Not timed: {count} part{'s' * (count > 1)} of the cell, which may act outside this process."
-        )
+    for part in left:
+        if part not in steps and part not in reading:
+            acts = which_may_act([member.node for member in part.members], namespace)
+            line = part.function.first_line
+            notes.append(f"Not timed: the part at line {line}: what {acts} does may not be put back.")
     return notes
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import numpy
@@ -239,3 +241,48 @@ def test_booleans_that_differ_are_compared_with_those_of_disturbed_inputs() -> N
 
     found, _ = verdicts(eager, other, (torch.linspace(0, 1, 101),))
     assert not found["output"].agrees and "of 101 differ" in found["output"].reason
+
+
+class Drawn:
+    """Equal to itself alone, as a distribution is."""
+
+    made = 0
+
+    def __init__(self, mean: torch.Tensor) -> None:
+        Drawn.made += 1
+        self.id, self.mean, self.inner = Drawn.made, mean, SimpleNamespace(scale=[mean * 2])
+
+
+def test_objects_are_compared_by_the_tensors_that_they_hold() -> None:
+    x = torch.randn(9)
+    eager = Step(lambda x: Drawn(x.sin()), (x,))
+    snapshot = Snapshot({"x": x})
+    (same,) = check(eager, {"it": Step(lambda x: Drawn(x.sin() + 1e-8), (x,))}, snapshot)
+    assert same.agrees and same.output == "output" and same.error is not None and same.error < 1e-6
+    (wrong,) = check(eager, {"it": Step(lambda x: Drawn(x.sin() * 1.01), (x,))}, snapshot)
+    assert not wrong.agrees and wrong.reason.startswith("mean: ")
+    (other,) = check(eager, {"it": Step(lambda x: SimpleNamespace(mean=x.sin()), (x,))}, snapshot)
+    assert not other.agrees
+
+
+@dataclass
+class Made:
+    loss: torch.Tensor
+    name: str = "made"
+
+
+@dataclass(slots=True)
+class Slotted:
+    loss: torch.Tensor
+
+
+@pytest.mark.parametrize("made", [Made, Slotted, lambda t: SimpleNamespace(t=t), lambda t: t.numpy()])
+def test_what_holds_tensors_is_compared_by_them(made: Callable[[torch.Tensor], Any]) -> None:
+    """Its own ``==`` would ask a tensor of many elements whether it is true."""
+    x = torch.randn(9)
+    snapshot = Snapshot({"x": x})
+    eager = Step(lambda x: made(x.sin()), (x,))
+    (same,) = check(eager, {"it": Step(lambda x: made(x.sin()), (x,))}, snapshot)
+    assert same.agrees and same.error is not None
+    (wrong,) = check(eager, {"it": Step(lambda x: made(x.cos()), (x,))}, snapshot)
+    assert not wrong.agrees

@@ -8,13 +8,13 @@ import pytest
 import torch
 
 from nbcompile import targets
-from nbcompile.compiler.kernel_ir.integer_ranges import INT32_LIMIT
+from nbcompile.compiler.kernel_ir.integer_ranges import INT32_LIMIT, offsets_fit
 from nbcompile.compiler.loop_ir.expr import Indirect, op
 from nbcompile.compiler.loop_ir.fused import Group, Product
 from nbcompile.compiler.loop_ir.index import Axis, Size, index
 from nbcompile.compiler.loop_ir.nodes import LibraryCall
 from nbcompile.compiler.schedule.points import Points
-from nbcompile.compiler.schedule.schedule import Schedule, Work, kind_of, wide_places
+from nbcompile.compiler.schedule.schedule import Schedule, Work, kind_of
 from nbcompile.compiler.schedule.small_tables import SmallTable
 from nbcompile.compiler.stages import Config
 from tests.compiler.codegen.c.by_hand import buffer, buffers, group, loop, read
@@ -72,13 +72,13 @@ def test_a_place_is_wide_if_anything_touched_is_long() -> None:
     work = work_of(lambda x: (x * 2).sum(-1), empty(64, 32))
     (total,) = work.group.stored
     long = replace(X, shape=(index(INT32_LIMIT), index(1)), strides=(index(1), index(1)))
-    assert not work.wide and not wide_places(work.values, {**work.buffers, "unused": long})
+    assert not work.wide and offsets_fit(work.group, {**work.buffers, "unused": long})
     for name in ("x", total):
-        assert wide_places(work.values, {**work.buffers, name: long}), name
+        assert not offsets_fit(work.group, {**work.buffers, name: long}), name
     almost = replace(long, shape=(index(INT32_LIMIT - 1), index(1)))
-    assert not wide_places(work.values, {**work.buffers, "x": almost})
+    assert offsets_fit(work.group, {**work.buffers, "x": almost})
     symbolic = replace(long, shape=(index(Size("s0", INT32_LIMIT)), index(1)))
-    assert wide_places(work.values, {**work.buffers, "x": symbolic}), "at the size it was captured with"
+    assert not offsets_fit(work.group, {**work.buffers, "x": symbolic}), "at the size it was captured with"
 
 
 def test_wider_warps_are_fewer() -> None:

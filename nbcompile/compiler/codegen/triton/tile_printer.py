@@ -25,7 +25,7 @@ from nbcompile.compiler.codegen.triton.expressions import (
 from nbcompile.compiler.codegen.triton.guards import needed, varies_along
 from nbcompile.compiler.codegen.triton.random_blocks import blocks_of_four, word_bound
 from nbcompile.compiler.codegen.triton.tile_expression import TileExpression, grouped, named
-from nbcompile.compiler.kernel_ir.integer_ranges import INT32_LIMIT, in_unit_interval, is_narrow
+from nbcompile.compiler.kernel_ir.integer_ranges import INT32_LIMIT, in_unit_interval, is_narrow, offsets_fit
 from nbcompile.compiler.kernel_ir.values import Gathered, KernelValues, Store, Value, gathered
 from nbcompile.compiler.loop_ir.computed_sizes import DrawCounter
 from nbcompile.compiler.loop_ir.index import (
@@ -40,7 +40,6 @@ from nbcompile.compiler.loop_ir.index import (
 )
 from nbcompile.compiler.loop_ir.nodes import Buffer
 from nbcompile.compiler.loop_ir.substitution import substitute
-from nbcompile.compiler.schedule.schedule import wide_places
 from nbcompile.compiler.stages import Argument
 from nbcompile.errors import CodegenError
 
@@ -77,7 +76,7 @@ class TilePrinter:
         # the dimension that an axis is counted from, and the names that its axes had then
         self.counted: dict[Axis, tuple[Dim, list[str]]] = {}
         self.axis_lines: set[str] = set()  # that declare axes
-        self.wide = wide_places(values, buffers)
+        self.wide = not offsets_fit(values.group, buffers)
 
     @property
     def tiled(self) -> list[Dim]:
