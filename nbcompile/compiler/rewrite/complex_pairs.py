@@ -191,6 +191,10 @@ def _is_able(node: fx.Node, able: Mapping[fx.Node, None]) -> bool:
         return False
     if isinstance(node.kwargs.get("alpha"), complex):
         return False
+    if node.target is aten.cat.default and not _alike(node.args[0]):
+        return False
+    if node.target in _FILLED and isinstance(node.args[_FILLED[node.target]], fx.Node):
+        return False
     if node.target is aten._to_copy.default and not _is_complex(node):
         return False
     if node.target is aten.sum.dim_IntList and not _is_complex(node.args[0]):
@@ -199,6 +203,14 @@ def _is_able(node: fx.Node, able: Mapping[fx.Node, None]) -> bool:
     source: Any = node.args[0] if node.target is _CONJ else None
     made = source in able and source.target not in _FREE
     return not lazy and not (shown and not made and (node.target in _FREE or _value(node).is_conj()))
+
+
+def _alike(tensors: Any) -> bool:
+    """Whether ``cat`` takes complex tensors of one type and as many dimensions: eager converts others, and
+    leaves out those of shape (0,)."""
+    return len({(_value(each).dtype, _value(each).dim()) for each in tensors}) == 1 and _is_complex(
+        tensors[0]
+    )
 
 
 def _is_static(node: fx.Node) -> bool:
@@ -338,6 +350,32 @@ def _polar(s: _Steps, size: fx.Node, angle: fx.Node) -> fx.Node:
     return s.joined(real, s(aten.mul.Tensor, size, s(aten.sin.default, angle)))
 
 
+def _where(s: _Steps, test: fx.Node, a: fx.Node, b: fx.Node) -> fx.Node:
+    def part(one: Any, other: Any) -> Any:
+        nodes = [each if isinstance(each, fx.Node) else None for each in (one, other)]
+        like = next(each for each in nodes if each is not None)
+        given = (each or s(aten.full_like.default, like, number) for each, number in zip(nodes, (one, other)))
+        return s(aten.where.self, test, *given)
+
+    return s.joined(*(part(one, other) for one, other in zip(s.parts(a), s.parts(b), strict=True)))
+
+
+def _filled(s: _Steps, like: Any, number: complex, **kwargs: Any) -> fx.Node:
+    """``full`` and ``full_like``: one number in each part."""
+    kept = {"dtype": _value(s.node).dtype.to_real(), "device": _value(s.node).device}
+    first = s.parts(like)[0] if isinstance(like, fx.Node) else like
+    return s.joined(*(s(s.node.target, first, part, **kept) for part in s.parts(complex(number))))
+
+
+def _number(s: _Steps, number: complex, **_: Any) -> fx.Node:
+    kept = {"dtype": _value(s.node).dtype.to_real(), "device": _value(s.node).device}
+    return s.joined(*(s(aten.full.default, [], part, **kept) for part in s.parts(complex(number))))
+
+
+def _cat(s: _Steps, tensors: Sequence[fx.Node], dim: int = 0) -> fx.Node:
+    return s(aten.cat.default, [s.pair(each) for each in tensors], dim % _value(s.node).dim())
+
+
 def _shape(*extra: int) -> Rule:
     """Views by a list of extents: the pair's own comes last."""
     return lambda s, x, shape, **kwargs: s(s.node.target, s.pair(x), [*shape, *extra], **kwargs)
@@ -364,8 +402,11 @@ def _reduced(s: _Steps, x: fx.Node, dims: Any = None, *args: Any, **kwargs: Any)
 
 _CONJ = aten._conj.default
 _MAKERS = frozenset(
-    {aten.complex.default, aten.polar.default, aten.mul.Tensor, aten.add.Tensor, aten.sub.Tensor}
-)
+    {
+        aten.complex.default, aten.polar.default, aten.mul.Tensor, aten.add.Tensor, aten.sub.Tensor,
+        aten.full.default, aten.scalar_tensor.default, aten.cat.default,
+    }
+)  # fmt: skip
 _RULES: dict[Any, Rule] = {
     aten.view_as_complex.default: lambda s, x: s(aten.alias.default, x),
     aten.view_as_real.default: lambda s, x: s(aten.alias.default, s.pair(x)),
@@ -380,6 +421,11 @@ _RULES: dict[Any, Rule] = {
     _CONJ: _conjugate,
     aten.conj_physical.default: _conjugate,
     aten.mul.Scalar: _mul,
+    aten.where.self: _where,
+    aten.full.default: _filled,
+    aten.full_like.default: _filled,
+    aten.scalar_tensor.default: _number,
+    aten.cat.default: _cat,
     aten.sgn.default: _sign,
     aten._to_copy.default: _converted,
     aten.clone.default: _cloned,
@@ -394,6 +440,8 @@ _RULES: dict[Any, Rule] = {
     aten.alias.default: _each(aten.alias.default),
     aten.sum.dim_IntList: _reduced,
 }
+_FILLED = {aten.full.default: 1, aten.full_like.default: 1, aten.scalar_tensor.default: 0}
+"""What makes a tensor of one number, and the place of that among the arguments."""
 _FREE = frozenset({
     aten.view_as_complex.default, aten.view_as_real.default, aten.view.default, aten._unsafe_view.default,
     aten.expand.default, aten.permute.default, aten.slice.Tensor, aten.select.int, aten.unsqueeze.default,

@@ -29,6 +29,15 @@ def rotary(x: Tensor, turns: Tensor) -> Tensor:
     return torch.view_as_real(pairs * turns).flatten(-2)
 
 
+def escapes(start: Tensor) -> Tensor:
+    """How many steps of the Mandelbrot set's recurrence stay near 0."""
+    z, count = torch.zeros_like(start), torch.zeros_like(start.real)
+    for _ in range(6):
+        z = torch.where(z.abs() < 2, z * z + start, z)
+        count += z.abs() < 2
+    return count + z.real
+
+
 WIDE = torch.complex128
 TWO = (r(4, 5), r(4, 5))
 NATIVE: dict[str, Case] = {
@@ -44,6 +53,18 @@ NATIVE: dict[str, Case] = {
     "views": (lambda a: (a.t()[1:3].reshape(-1) * 2).view(2, 4)[:, None].expand(2, 3, 4).abs(), (c(4, 5),)),
     "sums": (lambda a: (a * a).sum(0).abs() + (a * 2).sum(1, keepdim=True).abs().sum(), (c(4, 4),)),
     "parts": (lambda a: (-a * a).real - (a * a).imag, (c(4, 5),)),
+    "chosen": (lambda a, b: torch.where(b > 0, a * a, a).abs(), (c(4, 5), r(4, 5))),
+    "chosen from a real one": (
+        lambda a, b: torch.where(b > 0, a * a, b).abs(), (c(4, 5), torch.randint(-3, 3, (4, 5)))
+    ),
+    "chosen, broadcast": (lambda a, b: (torch.where(b > 0, a * a, 2j) * a).abs(), (c(4, 5), r(5))),
+    "escape times": (escapes, (c(6, 7) * 2,)),
+    "filled": (lambda a: ((torch.full_like(a, 2 - 1j) + torch.ones_like(a)) * a).abs(), (c(4, 5),)),
+    "filled, of sizes": (
+        lambda a: (torch.full((4, 5), 1j) * a + torch.zeros(5, dtype=a.dtype)).abs(), (c(4, 5),)
+    ),
+    "joined": (lambda a, b: torch.cat([a * a, b * 2], 1).abs(), (c(4, 5), c(4, 2))),
+    "stacked": (lambda a, b: torch.stack([a * a, b * 2], -1).sum(-1).abs(), (c(4, 5), c(4, 5))),
     "double": (lambda a, b: (a * b).abs(), (c(4, 5, dtype=WIDE), c(4, 5, dtype=WIDE))),
     "mixed": (lambda a, b: (a * b).abs(), (c(4, 5), c(4, 5, dtype=WIDE))),
     "whole numbers": (lambda a, b: (a * b).abs(), (c(4, 5), torch.randint(0, 5, (4, 5)))),
@@ -61,6 +82,8 @@ OTHERS: dict[str, Case] = {
     "view returned": (lambda a: a.t(), (c(4, 5),)),
     "mean": (lambda a: (a * 2).exp().mean(1).abs() / 2, (c(4, 4),)),
     "quotient": (lambda a, b: (a / b * b).abs(), (c(4, 5), c(4, 5))),
+    "joined with a real one": (lambda a, b: torch.cat([a * a, b]).abs(), (c(4, 5), r(2, 5))),
+    "joined with nothing": (lambda a: torch.cat([a * a, torch.empty(0)]).abs(), (c(4, 5),)),
     "transform": (lambda x: torch.fft.ifft(torch.fft.fft(x) * torch.fft.fft(x)).real, (r(8, 16),)),
 }  # fmt: skip
 
