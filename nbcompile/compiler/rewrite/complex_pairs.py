@@ -193,6 +193,12 @@ def _is_able(node: fx.Node, able: Mapping[fx.Node, None]) -> bool:
         return False
     if node.target is aten.cat.default and not _alike(node.args[0]):
         return False
+    if node.target is aten.pow.Tensor_Scalar and node.args[1] != 2:
+        return False
+    if node.target is aten.roll.default and len(node.args) < 3:
+        return False  # of all numbers in a row
+    if node.target is aten.index.Tensor and not _names_places(node.args[1]):
+        return False
     if node.target in _FILLED and isinstance(node.args[_FILLED[node.target]], fx.Node):
         return False
     if node.target is aten._to_copy.default and not _is_complex(node):
@@ -211,6 +217,12 @@ def _alike(tensors: Any) -> bool:
     return len({(_value(each).dtype, _value(each).dim()) for each in tensors}) == 1 and _is_complex(
         tensors[0]
     )
+
+
+def _names_places(indices: Any) -> bool:
+    """Whether they are numbers, and no masks."""
+    kinds = {_value(each).dtype for each in indices if each is not None}
+    return torch.bool not in kinds and torch.uint8 not in kinds
 
 
 def _is_static(node: fx.Node) -> bool:
@@ -345,6 +357,17 @@ def _angle(s: _Steps, x: fx.Node) -> fx.Node:
     return s(aten.atan2.default, imaginary, real)
 
 
+def _square(s: _Steps, x: fx.Node, power: Any) -> fx.Node:
+    """As eager has it, whatever type the two is of."""
+    return _mul(s, x, x)
+
+
+def _turned(s: _Steps, x: fx.Node, *numbers: Any) -> fx.Node:
+    """``flip`` and ``roll``, whose dimensions are the last argument."""
+    *shifts, dims = numbers
+    return s(s.node.target, s.pair(x), *shifts, [dim % _value(x).dim() for dim in dims])
+
+
 def _polar(s: _Steps, size: fx.Node, angle: fx.Node) -> fx.Node:
     real = s(aten.mul.Tensor, size, s(aten.cos.default, angle))
     return s.joined(real, s(aten.mul.Tensor, size, s(aten.sin.default, angle)))
@@ -421,6 +444,10 @@ _RULES: dict[Any, Rule] = {
     _CONJ: _conjugate,
     aten.conj_physical.default: _conjugate,
     aten.mul.Scalar: _mul,
+    aten.pow.Tensor_Scalar: _square,
+    aten.flip.default: _turned,
+    aten.roll.default: _turned,
+    aten.index.Tensor: _each(aten.index.Tensor),
     aten.where.self: _where,
     aten.full.default: _filled,
     aten.full_like.default: _filled,

@@ -63,6 +63,9 @@ NATIVE: dict[str, Case] = {
     "filled, of sizes": (
         lambda a: (torch.full((4, 5), 1j) * a + torch.zeros(5, dtype=a.dtype)).abs(), (c(4, 5),)
     ),
+    "square": (lambda a: (a**2 + a.square()).abs(), (c(4, 5),)),
+    "turned": (lambda a: ((a * a).flip(-1) + (a * 2).roll((1, 2), (0, -1))).abs(), (c(4, 5),)),
+    "by index": (lambda a, i: ((a * a)[i] * (a * 2)[:, i].mT).abs(), (c(5, 5), torch.tensor([4, 0, -2]))),
     "joined": (lambda a, b: torch.cat([a * a, b * 2], 1).abs(), (c(4, 5), c(4, 2))),
     "stacked": (lambda a, b: torch.stack([a * a, b * 2], -1).sum(-1).abs(), (c(4, 5), c(4, 5))),
     "double": (lambda a, b: (a * b).abs(), (c(4, 5, dtype=WIDE), c(4, 5, dtype=WIDE))),
@@ -71,7 +74,8 @@ NATIVE: dict[str, Case] = {
     "empty": (lambda a, b: (a * b).abs(), (c(0, 5), c(0, 5))),
     "no dimensions": (lambda a, b: (a * b).abs(), (c(), c())),
 }  # fmt: skip
-PARTLY = {"times a real one", "angle", "views"}  # in whose gradients products or slices are left to ATen
+PARTLY = {"times a real one", "angle", "views", "square", "by index"}
+"""In whose gradients products, slices, first powers or sums by index are left to ATen."""
 OTHERS: dict[str, Case] = {
     "one product": (lambda a, b: a * b, (c(4, 5), c(4, 5))),
     "transposed": (lambda a, b: a * b, (c(4, 5).t(), c(4, 5).t())),
@@ -148,6 +152,8 @@ ON_SPECIAL: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
     "sign": lambda a, b, x: a.sgn(),
     "polar": lambda a, b, x: torch.polar(x, x.mT),
     "sum": lambda a, b, x: (a + b).sum(1),
+    "square": lambda a, b, x: (a + b) ** 2,
+    "chosen": lambda a, b, x: torch.where(a.real > 0, a * 1, b),
     "made complex": lambda a, b, x: x.to(torch.complex64) + a,
 }
 
