@@ -15,6 +15,8 @@ from tests.nightly import beyond_few
 _FOLDER = tempfile.TemporaryDirectory(prefix="nbcompile-tests-", ignore_cleanup_errors=True)
 os.environ["NBCOMPILE_CACHE_DIR"] = os.path.join(_FOLDER.name, "cache")
 os.environ["TORCHINDUCTOR_CACHE_DIR"] = os.path.join(_FOLDER.name, "inductor")
+# A history of commands of its own: that of whoever runs the tests is not written to, nor by two at once.
+os.environ["IPYTHONDIR"] = os.path.join(_FOLDER.name, "ipython")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -23,6 +23,7 @@ _SIGMAS = 2.576  # 99%, two-sided
 RAISED = "raised "
 """How the reason of a contestant begins that has no times since it failed: what follows is the error."""
 NOT_TIMED = "not timed"
+NOT_COMPARED = "not compared"
 """How the reason of a :class:`Measurement` begins that is of the timing alone: what it is of ran compiled."""
 
 
@@ -155,6 +156,11 @@ class Accuracy:
     max_difference: float | None = None  # from eager, absolute
     agrees: bool = True
     reason: str = ""
+
+    @property
+    def is_compared(self) -> bool:
+        """Whether the output could be: of an object that holds no tensors nothing is known."""
+        return not self.reason.startswith(NOT_COMPARED)
 
 
 @dataclass(frozen=True)

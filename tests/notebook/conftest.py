@@ -148,6 +148,8 @@ class Notebook:
 @pytest.fixture(scope="session")
 def session_shell() -> Iterator[InteractiveShell]:
     shell = InteractiveShell.instance(config=Config({"HistoryManager": {"enabled": False}}))
+    assert shell.history_manager is not None
+    shell.history_manager.enabled = False  # of a shell, too, that another test has made in this process
     shell.run_line_magic("colors", "nocolor")
     yield shell
 

@@ -51,9 +51,25 @@ class Rates:
     first: float = 0.5
 
 
+LOOKED: list[Path] = []
+
+
 class Settings:
     def __init__(self) -> None:
         self.rate, self.file, self.called = 0.5, iter([1]), writes
+
+    @property
+    def quarter(self) -> float:
+        return self.halved() / 2
+
+    @property
+    def counted(self) -> int:
+        LOOKED.append(Path("/tmp/nbcompile-never"))
+        return len(LOOKED)
+
+    @staticmethod
+    def doubled(x: float) -> float:
+        return x * 2
 
     def halved(self) -> float:
         return self.rate / 2
@@ -139,6 +155,7 @@ NAMES["plan"] = torch.optim.lr_scheduler.StepLR(NAMES["opt"], 3)
         "scaler.scale(x.sum()).backward()\nscaler.unscale_(opt)\nscaler.step(opt)\nscaler.update()",
         "for group in opt.param_groups:\n    group['lr'] = settings.rate * settings.halved()",
         "y = trainer.step(x) * rates.first",
+        "y = x * settings.quarter + settings.doubled(2.0)",
         "logged.step()\nscaled.step()",
         "def epoch():\n    for (x,) in loader:\n        opt.zero_grad()\n        model(x).sum().backward()\n"
         "        opt.step()\nepoch()",
@@ -182,6 +199,7 @@ def test_may_run_again(source: str) -> None:
         ("for x in workers:\n    y = x * 2", "workers"),
         ("for x in collated:\n    y = x * 2", "collated"),
         ("settings.written()", "written"),
+        ("y = x * settings.counted", "counted"),
         ("for n in settings.file:\n    y = x * n", "file"),
         ("settings.called(x)", "called"),
         ("for n in stream:\n    y = x + 1", "stream"),
@@ -190,6 +208,7 @@ def test_may_run_again(source: str) -> None:
 )
 def test_may_not_run_again(source: str, name: str) -> None:
     assert what_may_act(compile(source, "<cell>", "exec"), NAMES) == name
+    assert not LOOKED, "it calls nothing that it looks at"
 
 
 def test_an_iterator_is_where_the_cell_left_it(notebook: Notebook) -> None:

@@ -89,7 +89,6 @@ class Patient:
         for switch in on.switches:
             if switch.program:
                 made = Patient.unpacked(switch.program)
-                made.settle()
         for switch in on.switches:
             if switch.dtype:
                 _convert(made, getattr(torch, switch.dtype))
@@ -97,6 +96,7 @@ class Patient:
                 _to_channels_last(made)
             if switch.batch > 1:
                 made = _larger(made, switch.batch)
+        made.settle()  # of the types that it has now: an optimizer chooses those of its state
         return made
 
     def settle(self) -> None:

@@ -153,9 +153,7 @@ class _Trial:
 
     def _compiled(self, on: Combination) -> _Candidate:
         task = self.task
-        patient = Patient.unpacked(task.patient)
-        patient.settle()
-        patient = patient.changed(on)
+        patient = Patient.unpacked(task.patient).changed(on)
         snapshot = Snapshot(patient.roots())
         if snapshot.unrestorable:
             raise MeasureError(
@@ -243,8 +241,7 @@ class _Trial:
 
     def _original(self) -> tuple[dict[str, Any], dict[str, Any] | None, str]:
         """What the program gives as it is, uncompiled, and in float64."""
-        patient = Patient.unpacked(self.task.patient)
-        patient.settle()
+        patient = Patient.unpacked(self.task.patient).changed(Combination())
         snapshot = Snapshot(patient.roots())
         step = patient.step(t for t in snapshot.tensors.values() if t.is_leaf and t.requires_grad)
         expected = results_of(step, snapshot)

@@ -28,6 +28,7 @@ from nbcompile.bench.measure.timing import Step
 from nbcompile.bench.process_state import ProcessState
 from nbcompile.errors import MeasureError, in_one_line
 from nbcompile.record.compilation import Accuracy
+from nbcompile.record.measured import NOT_COMPARED
 
 FACTOR = 2.0
 ULPS = 4
@@ -186,8 +187,7 @@ def _results(step: Step, snapshot: Snapshot) -> Results:
 
 @dataclasses.dataclass(frozen=True)
 class _Held:
-    """The tensors that an object holds, such as a distribution or a dataclass: by name, and those of objects
-    that it holds."""
+    """What of an object can be compared, of a distribution or a dataclass that holds tensors: by name."""
 
     kind: type
     parts: Results
@@ -200,24 +200,29 @@ def _copy(leaf: Any, deep: int = 2) -> Any:
         with contextlib.suppress(TypeError, ValueError):  # not of text, nor of objects
             return torch.as_tensor(leaf).clone()
     parts = _held(leaf, deep)
-    alone = getattr(type(leaf), "__eq__", None) is object.__eq__
-    return _Held(type(leaf), parts) if parts or alone else leaf
+    if getattr(type(leaf), "__eq__", None) is object.__eq__:
+        # Equal to itself alone: its numbers may count its like, or tell the time.
+        return _Held(type(leaf), {name: item for name, item in parts.items() if _is_compared(item)})
+    return _Held(type(leaf), parts) if any(map(_is_compared, parts.values())) else leaf
+
+
+def _is_compared(item: Any) -> bool:
+    return isinstance(item, torch.Tensor) or (isinstance(item, _Held) and bool(item.parts))
 
 
 def _held(leaf: Any, deep: int) -> Results:
-    """Copies of an object's tensors; not its numbers, which may count its like, or tell the time."""
+    """Copies of what an object holds."""
     if not deep or isinstance(leaf, (type, torch.nn.Module)):
         return {}
     if dataclasses.is_dataclass(leaf):
         own = {each.name: getattr(leaf, each.name, None) for each in dataclasses.fields(leaf)}
     else:
         own = getattr(leaf, "__dict__", {})
-    found = {
+    return {
         name + _pytree.keystr(path): _copy(item, deep - 1)
         for name, value in own.items()
         for path, item in _pytree.tree_flatten_with_path(value)[0]
     }
-    return {name: item for name, item in found.items() if isinstance(item, torch.Tensor | _Held)}
 
 
 # -- the float64 reference ---------------------------------------------------------------------
@@ -413,6 +418,9 @@ def _compare_held(
         for name in one.parts
         if name in two.parts
     ]
+    if not found:
+        what = f"{NOT_COMPARED}: what a {one.kind.__name__} is cannot be told by tensors"
+        return Accuracy(contestant, output, None, None, reason=what)
     for each in found:
         if not each.agrees:
             return dataclasses.replace(each, output=output, reason=f"{each.output}: {each.reason}")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import builtins
 import dis
+import inspect
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -124,11 +125,11 @@ def _first(
     owners = [namespace[name] for name in names if name in namespace and _is_users(namespace[name])]
     owners += [owner] if owner is not None else []
     for each in owners:  # what they hold, too
-        held = [getattr(each, name) for name in names if hasattr(each, name)]
+        held = [found for name in names for found in _own(each, name)]
         owners += [item for item in held if _is_users(item) and not any(item is known for known in owners)]
     for name in sorted(names):
         # A name of the session is what it is there, whatever else is called so (os.rename and Tensor.rename).
-        theirs = [getattr(each, name) for each in owners if hasattr(each, name)]
+        theirs = [found for each in owners for found in _own(each, name)]
         if name in namespace:
             harmless = _of_session(name, namespace[name], depth, seen)
         else:
@@ -178,6 +179,20 @@ def _is_users(value: Any) -> bool:
         return is_users(getattr(value, "__file__", None) or "")
     known = isinstance(value, (type, FunctionType, MethodType, *_PLAIN, *_TRAINERS))
     return not known and is_users_class(type(value))
+
+
+def _own(owner: Any, name: str) -> list[Any]:
+    """What a module or object of the user's own has by this name, if anything: a property's function as its
+    method, for looking must not call it."""
+    try:
+        found = inspect.getattr_static(owner, name)
+    except AttributeError:
+        return []
+    found = found.fget if isinstance(found, property) else found
+    if isinstance(found, staticmethod | classmethod):
+        return [found.__func__]
+    in_class = not isinstance(owner, ModuleType) and name not in getattr(owner, "__dict__", {})
+    return [MethodType(found, owner) if in_class and isinstance(found, FunctionType) else found]
 
 
 def _acts_unasked(value: Any, depth: int, seen: frozenset[CodeType]) -> bool:

@@ -447,6 +447,8 @@ def error_line(compilation: Compilation) -> str:
         return ""
     if any(not entry.agrees for entry in ours):
         return "results differ from eager"
+    if not any(entry.is_compared for entry in ours):
+        return "results not compared with eager"
     ratios = [e.error / e.eager_error for e in ours if e.error is not None and e.eager_error]
     if ratios:
         worst = max(ratios)

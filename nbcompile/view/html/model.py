@@ -337,6 +337,7 @@ class Model:
         for a in self.record.accuracy:
             figures = (error_text(each) for each in (a.error, a.eager_error, a.max_difference))
             verdict = "✓ agrees" if a.agrees else Styled("✗ differs", "no")
+            verdict = verdict if a.is_compared else ""  # the reason says so
             row = (clip(a.contestant, 40), clip(a.output, 60), *figures, verdict, clip(a.reason, 160))
             (agree if a.agrees else differ).append(row)
         heads = ("", "output", "error", "eager's error", "largest difference", "", "")

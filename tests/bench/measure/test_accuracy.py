@@ -265,6 +265,21 @@ def test_objects_are_compared_by_the_tensors_that_they_hold() -> None:
     assert not other.agrees
 
 
+def test_what_holds_no_tensors_is_not_said_to_agree() -> None:
+    x = torch.randn(9)
+    made = Step(lambda x: (object(), x.sin()), (x,))
+    first, second = check(made, {"it": made}, Snapshot({"x": x}))
+    assert first.agrees and not first.is_compared and first.error is None and "object" in first.reason
+    assert second.is_compared
+
+
+def test_plain_fields_of_a_dataclass_are_compared() -> None:
+    x = torch.randn(9)
+    eager = Step(lambda x: Made(x.sin(), "this"), (x,))
+    (wrong,) = check(eager, {"it": Step(lambda x: Made(x.sin(), "that"), (x,))}, Snapshot({"x": x}))
+    assert not wrong.agrees and wrong.reason.startswith("name: ")
+
+
 @dataclass
 class Made:
     loss: torch.Tensor

@@ -12,9 +12,7 @@ import torch
 from torch import Tensor
 
 from tests.compiler.codegen.triton_running import aten_of_fake, compiled, generated
-
-N = 2**31 + 77
-ROWS, COLUMNS = 2**16 + 3, 2**15 + 5
+from tests.gpu.test_large import COLUMNS, ROWS, N
 
 
 def line(dtype: torch.dtype = torch.uint8) -> Tensor:
