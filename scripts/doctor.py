@@ -6,10 +6,13 @@ the time?
 Each of the two starts with empty caches, but for the headers that Inductor compiles once. The sweep measures
 every combination of the switches that the doctor is given (a larger batch excepted: it is other work), each
 in a process of its own, beside the present state, as the doctor's own trials are. What a sweep takes is the
-sum of its points, also where several are measured at once (`--workers`). The doctor has found the best if its
-winner, taken from the sweep, is as fast as the sweep's within 5 %, or the two intervals overlap: a sweep of a
-hundred points has a winner by luck among equals. What it recommends is never slower if the sweep's interval
-of the same combination is not below 1 as a whole."""
+sum of its points, also where several are measured at once (`--workers`). `--most` ends a sweep early: it has
+then measured the doctor's winners and as many others as there was time for, in no order, and what the whole
+would take is told by its mean point.
+
+The doctor has found the best if its winner, taken from the sweep, is as fast as the sweep's within 5 %, or the
+two intervals overlap: a sweep of a hundred points has a winner by luck among equals. What it recommends is
+never slower if the sweep's interval of the same combination is not below 1 as a whole."""
 
 from __future__ import annotations
 
@@ -180,10 +183,11 @@ def combinations(switches: list[Switch]) -> list[Combination]:
 
 
 def swept(
-    patient: Patient, without: set[str], limit: float, workers: int, most: float
+    patient: Patient, without: set[str], limit: float, workers: int, most: float, first: set[str]
 ) -> tuple[dict[Combination, DoctorRow], float, int]:
-    """A row of every combination, or of as many, in no order, as are begun within ``most`` seconds; the
-    seconds that they took, one after the other, and how many combinations there are."""
+    """A row of every combination, or of as many as are begun within ``most`` seconds: those named ``first``,
+    and others in no order; the seconds that they took, one after the other, and how many combinations there
+    are."""
     here, present, data = Surroundings.here(), CompileSettings(), patient.packed()
     with empty_caches():
         with Ward() as ward:
@@ -194,6 +198,7 @@ def swept(
         found = suggestions(patient, present, here, record).switches
         points = combinations([s for s in found if not {s.name, s.axis, s.backend, s.mode} & without])
         random.Random(0).shuffle(points)
+        points.sort(key=lambda on: on.name not in first)
         end = time.monotonic() + most
 
         def share(worker: int) -> dict[Combination, DoctorRow]:
@@ -260,11 +265,12 @@ def one(
             report = examined(patient, CompileSettings(), budget, lambda text: None, without=without)
             spent = time.monotonic() - begun
         print(report, file=sys.stderr, flush=True)
-        rows, whole, every = swept(patient, without, limit, workers, most)
+        winners = {row.name for row in (*report.pays[:1], *report.less_precise[:1])}
+        rows, spent_there, every = swept(patient, without, limit, workers, most, winners)
     return {
         "program": name, "threads": torch.get_num_threads(), "load": os.getloadavg()[0], "points": len(rows),
         "every": every,
-        "doctor_seconds": spent, "sweep_seconds": whole, "budget": budget,
+        "doctor_seconds": spent, "sweep_seconds": spent_there, "budget": budget,
         "same": judged(report, rows, "same"), "precision": judged(report, rows, "precision"),
         "rows": {row.name: [row.status, row.speedup, row.low, row.high, row.reason] for row in rows.values()},
     }  # fmt: skip
@@ -278,14 +284,16 @@ def table(results: list[dict[str, Any]]) -> str:
         "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     for each in results:
+        whole = each["sweep_seconds"] * each["every"] / each["points"]
         same, less = each["same"], each["precision"]
         out.append(
             f"| {each['program']} | {same['doctor']} | {same['sweep']} "
             f"| {same['speed']:.2f}×, {same['best_speed']:.2f}× "
             f"| {'yes' if same['found'] else 'no'} | {'yes' if less['found'] else 'no'} "
             f"| {each['doctor_seconds']:.0f} s "
-            f"| {each['sweep_seconds']:.0f} s ({each['points']} of {each['every']} points) "
-            f"| {each['doctor_seconds'] / each['sweep_seconds']:.0%} |"
+            f"| {each['points']} of {each['every']} points in {each['sweep_seconds']:.0f} s, "
+            f"all in {whole:.0f} s "
+            f"| {each['doctor_seconds'] / whole:.0%} |"
         )
     found = sum(each["same"]["found"] for each in results)
     slower = sum(each["same"]["slower"] or each["precision"]["slower"] for each in results)
