@@ -10,9 +10,9 @@ sum of its points, also where several are measured at once (`--workers`). `--mos
 then measured the doctor's winners and as many others as there was time for, in no order, and what the whole
 would take is told by its mean point.
 
-The doctor has found the best if its winner, taken from the sweep, is as fast as the sweep's within 5 %, or the
-two intervals overlap: a sweep of a hundred points has a winner by luck among equals. What it recommends is
-never slower if the sweep's interval of the same combination is not below 1 as a whole."""
+The doctor has found the best if its winner, taken from the sweep, is as fast as the sweep's within 5 %, or
+the two intervals overlap: a sweep of a hundred points has a winner by luck among equals. What it recommends
+is never slower if the sweep's interval of the same combination is not below 1 as a whole."""
 
 from __future__ import annotations
 
