@@ -2,16 +2,17 @@
 strangers/, newcomers/, guests/, nets.py).
 
     python scripts/cpu/run.py [--snippets | --users | --strangers | --newcomers | --guests | --nets]
-                              [--half 0] [--only NAME ...] [--json FILE] [--autotune] [--wrapper]
+                              [--half 0] [--only NAME ...] [--json FILE] [--dynamic] [--autotune]
+                              [--wrapper]
 
 Contestants take turns, in another order each round: the one after a call that streams through memory finds
 its inputs gone from the cache, the one after a short call finds them there. Two threads, huge pages for all
 (``THP_MEM_ALLOC_ENABLE=1``), no gradients but those that a program takes itself. Ours is called through
 ``nbcompile.compile``, Inductor through ``torch.compile``, as their users do; ``--entry`` calls ours through
 ``torch.compile(backend="nbcompile")``. ``--autotune`` adds Inductor with max-autotune and freezing,
-``--wrapper`` Inductor with ``cpp_wrapper``. ``--half`` takes one half of the programs, so that the other
-stays unseen until the last measurement. A result that differs from eager by more than rounding, or does not
-come, is said, and counts as no time.
+``--wrapper`` Inductor with ``cpp_wrapper``, ``--dynamic`` has symbolic sizes. ``--half`` takes one half of
+the programs, so that the other stays unseen until the last measurement. A result that differs by more
+than rounding from eager, or does not come, is said, and counts as no time.
 """
 
 from __future__ import annotations
@@ -44,12 +45,17 @@ def contestants(arguments: argparse.Namespace, f: Callable[..., Any]) -> dict[st
 
     import nbcompile
 
-    ours = torch.compile(f, backend="nbcompile") if arguments.entry else nbcompile.compile(f)
-    found = {"eager": f, "inductor": torch.compile(f), "nbcompile": ours}
+    sizes: dict[str, Any] = {"dynamic": True} if arguments.dynamic else {}
+    entry = torch.compile(f, backend="nbcompile", **sizes) if arguments.entry else None
+    found = {
+        "eager": f,
+        "inductor": torch.compile(f, **sizes),
+        "nbcompile": entry or nbcompile.compile(f, **sizes),
+    }
     if arguments.autotune:
-        found["autotuned"] = torch.compile(f, options={"max_autotune": True, "freezing": True})
+        found["autotuned"] = torch.compile(f, options={"max_autotune": True, "freezing": True}, **sizes)
     if arguments.wrapper:
-        found["cpp_wrapper"] = torch.compile(f, options={"cpp_wrapper": True})
+        found["cpp_wrapper"] = torch.compile(f, options={"cpp_wrapper": True}, **sizes)
     return found
 
 
@@ -191,6 +197,7 @@ def main() -> int:
     parser.add_argument("--patience", type=float, default=120, help="seconds to a contestant's first results")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--entry", action="store_true", help='ours by torch.compile(backend="nbcompile")')
+    parser.add_argument("--dynamic", action="store_true", help="symbolic sizes, for all")
     parser.add_argument("--autotune", action="store_true")
     parser.add_argument("--wrapper", action="store_true")
     parser.add_argument("--json", type=Path, help="also write every row, as JSON lines")

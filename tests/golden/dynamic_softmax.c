@@ -34,36 +34,41 @@ static inline float exp_f32(float x) {
 
 // mul, _softmax
 // s77 is x.shape[0], s27 is x.shape[1]
-void k0_mul_softmax(const float *x, float *_softmax, long s77, long s27) {
-  #pragma omp parallel for
-  for (long i = 0; i < s77; i++) {
-    const float t = (float)s77;
-    float max = -__builtin_inff();
-    int max_nan = 0;
-    #pragma omp simd reduction(max:max) reduction(|:max_nan)
-    for (long j = 0; j < s27; j++) {
-      const float t_2 = x[i*s27 + j] * t;
-      max = t_2 > max ? t_2 : max;
-      max_nan |= t_2 != t_2;
-    }
-    if (max_nan) max = __builtin_nanf("");
-    double sum = 0;
-    for (long j_block = 0; j_block < s27; j_block += 768) {
-      const long j_end = j_block + 768 < s27 ? j_block + 768 : s27;
-      float sum_part = 0;
-      #pragma omp simd reduction(+:sum_part)
-      for (long j = j_block; j < j_end; j++) {
-        const float mul = x[i*s27 + j] * t;
-        sum_part += exp_f32((mul - max));
+void k0_mul_softmax(const float *x, float *_softmax, long s27, long s77) {
+  #pragma omp parallel
+  {
+    float *exp_kept = __builtin_malloc(sizeof(float[s27])); // one row, kept for the next pass
+    #pragma omp for
+    for (long i = 0; i < s77; i++) {
+      const float t = (float)s77;
+      float max = -__builtin_inff();
+      int max_nan = 0;
+      #pragma omp simd reduction(max:max) reduction(|:max_nan)
+      for (long j = 0; j < s27; j++) {
+        const float t_2 = x[i*s27 + j] * t;
+        max = t_2 > max ? t_2 : max;
+        max_nan |= t_2 != t_2;
       }
-      sum += sum_part;
+      if (max_nan) max = __builtin_nanf("");
+      double sum = 0;
+      for (long j_block = 0; j_block < s27; j_block += 768) {
+        const long j_end = j_block + 768 < s27 ? j_block + 768 : s27;
+        float sum_part = 0;
+        #pragma omp simd reduction(+:sum_part)
+        for (long j = j_block; j < j_end; j++) {
+          const float mul = x[i*s27 + j] * t;
+          const float exp_ = exp_f32((mul - max));
+          exp_kept[j] = exp_;
+          sum_part += exp_;
+        }
+        sum += sum_part;
+      }
+      const float sum_row = (float)(sum);
+      #pragma omp simd
+      for (long j = 0; j < s27; j++) {
+        _softmax[i*s27 + j] = exp_kept[j] / sum_row;
+      }
     }
-    const float sum_row = (float)(sum);
-    #pragma omp simd
-    for (long j = 0; j < s27; j++) {
-      const float mul_2 = x[i*s27 + j] * t;
-      const float exp_ = exp_f32((mul_2 - max));
-      _softmax[i*s27 + j] = exp_ / sum_row;
-    }
+    __builtin_free(exp_kept);
   }
 }

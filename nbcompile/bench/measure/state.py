@@ -75,6 +75,11 @@ class Snapshot:
         self._undo: list[tuple[Callable[[], bool], Callable[[], object]]] = []  # (changed?, put back)
         self._keep: list[Any] = []  # ids in _seen stay valid while the objects live
         self._seen: set[int] = set()
+        self._tensor_names: set[str] = set()
+        # What is walked after all else, so that a parameter has its name from where the program has it:
+        # optimizers, then entries of dicts by tensors (name, key, item).
+        self._optimizers: deque[tuple[str, Any]] = deque()
+        self._by_tensor: deque[tuple[str, torch.Tensor, Any]] = deque()
         self._room = Room()
         self.unrestorable: tuple[str, ...] = ()
         self._process = ProcessState()
@@ -87,7 +92,8 @@ class Snapshot:
 
     @property
     def tensors(self) -> dict[str, torch.Tensor]:
-        """Every tensor found, by the path it was first reached by, e.g. ``model.layer.weight``."""
+        """Every tensor found, by the path it was first reached by, e.g. ``model.layer.weight``, with a number
+        where another was reached by the same one."""
         return {saved.name: saved.tensor for saved in self._tensors.values()}
 
     def changed(self) -> tuple[str, ...]:
@@ -155,8 +161,13 @@ class Snapshot:
     def _walk(self, roots: Mapping[str, Any]) -> None:
         unrestorable: list[str] = []
         queue: deque[tuple[str, Any]] = deque(roots.items())
-        while queue:
-            name, value = queue.popleft()
+        while queue or self._optimizers or self._by_tensor:
+            if queue and isinstance(queue[0][1], torch.optim.Optimizer):
+                self._optimizers.append(queue.popleft())
+                continue
+            if not queue and not self._optimizers:
+                queue.extend(self._next_by_tensor())
+            name, value = (queue or self._optimizers).popleft()
             if isinstance(value, _ATOMS) or id(value) in self._seen:
                 continue
             if len(self._seen) >= _MAX_OBJECTS:
@@ -171,6 +182,14 @@ class Snapshot:
                 continue
             queue.extend(self._visit(name, value))
         self.unrestorable = tuple(unrestorable)
+
+    def _next_by_tensor(self) -> list[tuple[str, Any]]:
+        """What an optimizer has of a parameter, ``optimizer.state[model.weight]``."""
+        name, key, item = self._by_tensor.popleft()
+        if id(key) not in self._tensors:  # only this dict has it: first it gets a name, then its entry
+            self._by_tensor.appendleft((name, key, item))
+            return [(f"{name}.key", key)]
+        return [(f"{name}[{self._tensors[id(key)].name}]", item)]
 
     def _visit(self, name: str, value: Any) -> Iterator[tuple[str, Any]]:
         """Save ``value`` itself; yield what it leads to."""
@@ -212,7 +231,7 @@ class Snapshot:
         version = -1 if tensor.is_inference() else tensor._version  # inference tensors keep no count
         grad_fn = tensor.grad_fn  # keeping the object alive keeps its identity meaningful
         self._tensors[id(tensor)] = SavedTensor(
-            tensor, alias, version, grad, grad_fn, tensor.requires_grad, name
+            tensor, alias, version, grad, grad_fn, tensor.requires_grad, self._unused(name)
         )
         for key, storage in storages_of(alias):
             if self._copies and key not in self._storages:
@@ -225,6 +244,15 @@ class Snapshot:
         if extra:
             yield f"{name}.__dict__", extra
 
+    def _unused(self, name: str) -> str:
+        """A tensor's name, no other's. Two are reached by one path where it goes through a set, or through a
+        global that two modules call the same."""
+        found, number = name, 2
+        while found in self._tensor_names:
+            found, number = f"{name} ({number})", number + 1
+        self._tensor_names.add(found)
+        return found
+
     def _visit_dict(self, name: str, value: dict[Any, Any]) -> Iterator[tuple[str, Any]]:
         self._save_by(
             lambda: list(value.items()),
@@ -235,7 +263,10 @@ class Snapshot:
             ),
         )
         for key, item in list(value.items()):
-            yield (f"{name}[{key!r}]" if not isinstance(key, torch.Tensor) else f"{name}[tensor]"), item
+            if isinstance(key, torch.Tensor):
+                self._by_tensor.append((name, key, item))
+                continue
+            yield f"{name}[{key!r}]", item
             if not isinstance(key, _ATOMS):
                 yield f"{name}.key", key
 

@@ -13,7 +13,7 @@ from nbcompile.compiler.schedule.listed_axes import ListedAxes, ListedLanes
 from nbcompile.compiler.schedule.listed_rows import ListedRows
 from nbcompile.compiler.schedule.points import Bands, ByRows, Points, Square
 from nbcompile.compiler.schedule.products import PersistentProduct, ProductTiles
-from nbcompile.compiler.schedule.rows import HeldRows
+from nbcompile.compiler.schedule.rows import HeldIfShort, HeldRows
 from nbcompile.compiler.schedule.scans import HeldScan, SplitScan, WalkedScan
 from nbcompile.compiler.schedule.scatters import Scatter
 from nbcompile.compiler.schedule.schedule import Kind, Schedule, Work
@@ -29,8 +29,8 @@ KINDS: dict[Kind, tuple[type[Schedule], ...]] = {
     "scatter": (ListedAxes, ListedLanes, SmallTable, ListedRows, Scatter),
     "scan": (HeldScan, SplitScan, WalkedScan),
     "rows": (
-        OwnedRows, WalkedSums, SteppedColumns, HeldRows, SplitLanes, SplitRows, SharedRows, SharedWalks,
-        WalkedRows,
+        OwnedRows, WalkedSums, SteppedColumns, HeldRows, HeldIfShort, SplitLanes, SplitRows, SharedRows,
+        SharedWalks, WalkedRows,
     ),
     "points": (Square, ByRows, Bands, Points),
 }  # fmt: skip

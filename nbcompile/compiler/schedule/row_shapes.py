@@ -96,8 +96,11 @@ class RowShape:
     @property
     def fits(self) -> bool:
         """Whether one program can hold a row."""
-        if not self.known:
-            return False
+        return self.known and self.fits_now
+
+    @property
+    def fits_now(self) -> bool:
+        """Whether one can hold a row of the length that it has now."""
         if not self.along:
             return self.whole <= LONGEST_COLUMN * (2 if self.mixed else 1)
         return self.whole <= LONGEST_ROW and self.whole * self.live <= MOST_LIVE

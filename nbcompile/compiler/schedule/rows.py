@@ -12,7 +12,15 @@ from typing import Self
 from nbcompile.compiler.kernel_ir.values import KernelValues
 from nbcompile.compiler.loop_ir.index import Axis
 from nbcompile.compiler.loop_ir.nodes import hint_product
-from nbcompile.compiler.schedule.row_shapes import COLUMNS, RowShape, draws, gathers, splittable, stores_rows
+from nbcompile.compiler.schedule.row_shapes import (
+    COLUMNS,
+    RowShape,
+    draws,
+    finds_places,
+    gathers,
+    splittable,
+    stores_rows,
+)
 from nbcompile.compiler.schedule.schedule import Schedule, Work
 from nbcompile.compiler.schedule.tiling import distinct, power, warps_of
 from nbcompile.compiler.stages import Config
@@ -20,6 +28,8 @@ from nbcompile.targets import Target
 
 # Where these numbers come from is said in row_shapes.py.
 ONE_STEP = 4096  # points of a slab that a program reads at once
+SHORTEST = 64  # points of a block that longer rows are walked in
+MOST_WARPS = 16
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,11 +83,48 @@ class HeldRows(Held):
             return None
         if not shape.along:
             return cls(x=shape.x, r=shape.r, configs=held_columns(values, shape))
-        enough = shape.rows >= target.multiprocessors // 2 or shape.whole <= 2 * ONE_STEP
-        if not enough and splittable(values):
+        if not _enough(values, shape, target):
             return None
         configs = held(values, shape, target)
         return cls(x=shape.x, r=shape.r, one_row=is_one_row(configs), configs=configs)
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeldIfShort(Held):
+    """Rows whose length is a symbol: held whole up to the length of a block, and walked beyond."""
+
+    name = "persistent rows, longer ones looped"
+    meaning = (
+        "A program holds whole rows on chip and reads them once, if they are no longer than its block; it "
+        "walks longer ones block by block."
+    )
+
+    @property
+    def complete(self) -> tuple[Config, ...]:
+        """The configs with the present length as the block, and no shorter one than a walk can do with."""
+        return distinct(
+            replace(item, constants={**item.constants, "RBLOCK": max(item.constants["RBLOCK"], SHORTEST)})
+            for item in super().complete
+        )
+
+    @classmethod
+    def fit(cls, work: Work) -> Self | None:
+        """Where the rows of now would be held, and each is read and written in memory of its own."""
+        shape, values = work.shape, work.values
+        if shape.known or not shape.along or not shape.fits_now or not _enough(values, shape, work.target):
+            return None
+        if work.group.memory or any(item.split for item in values.reductions):
+            return None
+        configs = held(values, shape, work.target)
+        if finds_places(values):  # two numbers a point, held across the walk too: few points a thread
+            configs = distinct(replace(item, warps=min(4 * item.warps, MOST_WARPS)) for item in configs)
+        return cls(x=shape.x, r=shape.r, one_row=is_one_row(configs), configs=configs)
+
+
+def _enough(values: KernelValues, shape: RowShape, target: Target) -> bool:
+    """Whether there are rows enough for a program each, or none can be left in parts."""
+    enough = shape.rows >= target.multiprocessors // 2 or shape.whole <= 2 * ONE_STEP
+    return enough or not splittable(values)
 
 
 def is_one_row(configs: Sequence[Config]) -> bool:

@@ -12,6 +12,7 @@ MEANINGS = {
     "square tiles": "memory is met in two orders, and a square piece suits both",
     # rows, on a GPU
     "persistent rows": "a program holds whole rows on chip",
+    "longer ones looped": "those that are longer than its block it walks block by block",
     "looped rows": "a program walks its rows block by block",
     "rows shared by N programs": "each holds a part of the row on chip; they meet to combine results",
     "looped rows shared by N programs": "each walks a part of the row; they meet to combine results",

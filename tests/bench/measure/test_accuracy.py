@@ -104,6 +104,34 @@ def test_wrong_gradient_with_right_output_is_found() -> None:
     assert found["output"].agrees and not found["args[0].grad"].agrees
 
 
+def test_a_wrong_moment_of_one_parameter_is_found_and_a_right_step_has_a_float64_run() -> None:
+    model = nn.Sequential(nn.Sequential(nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))))
+    optimizer = torch.optim.Adam(model.parameters())
+    x = torch.randn(5, 3)
+
+    def train(x: torch.Tensor) -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = model(x).square().sum()
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    def wrong(x: torch.Tensor) -> torch.Tensor:
+        loss = train(x)
+        optimizer.state[model[0][0][0].weight]["exp_avg"].mul_(1.01)
+        return loss
+
+    train(x)
+    snapshot = Snapshot({"optimizer": optimizer, "model": model, "x": x})
+    eager = Step(train, (x,))
+    same = check(eager, {"it": Step(train, (x,))}, snapshot)
+    assert all(item.agrees and item.error is not None for item in same) and len(same) > 10
+    found = check(eager, {"it": Step(wrong, (x,))}, snapshot)
+    assert [item.output for item in found if not item.agrees] == [
+        "optimizer.state[model.0.0.0.weight]['exp_avg']"
+    ]
+
+
 def test_mutation_that_is_missing_or_extra_is_found() -> None:
     def eager(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         return x.add_(1) + y

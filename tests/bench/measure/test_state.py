@@ -86,6 +86,31 @@ def test_module_optimizer_and_gradients_after_a_training_step() -> None:
     assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
 
 
+def test_every_tensor_of_an_optimizer_has_a_name_of_its_own() -> None:
+    """All of a model's parameters are keys of its state, which is met before a deep model's layers are."""
+    model = nn.Sequential(nn.Sequential(nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2))))
+    optimizer = torch.optim.Adam(model.parameters())
+    model(torch.ones(3)).sum().backward()
+    optimizer.step()
+    found = Snapshot({"optimizer": optimizer, "model": model}).tensors
+    states = [each for state in optimizer.state.values() for each in state.values()]
+    expected = [*model.parameters(), *(p.grad for p in model.parameters()), *states]
+    assert {id(each) for each in found.values()} == {id(each) for each in expected}
+    assert (
+        found["optimizer.state[model.0.0.0.weight]['exp_avg']"]
+        is optimizer.state[model[0][0][0].weight]["exp_avg"]
+    )
+    alone = Snapshot({"optimizer": optimizer}).tensors
+    assert {id(each) for each in alone.values()} == {id(each) for each in expected}
+
+
+def test_no_tensor_hides_another_that_is_reached_by_the_same_path() -> None:
+    both = {torch.zeros(2), torch.ones(2)}
+    found = Snapshot({"both": both}).tensors
+    assert list(found) == ["both.item", "both.item (2)"]
+    assert {id(each) for each in found.values()} == {id(each) for each in both}
+
+
 def test_a_first_step_leaves_no_optimizer_state_and_no_gradient_behind() -> None:
     model = nn.Linear(2, 2)
     optimizer = torch.optim.Adam(model.parameters())

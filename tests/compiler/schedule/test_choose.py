@@ -64,6 +64,8 @@ PROGRAMS: dict[str, Program] = {
 }  # fmt: skip
 PRODUCTS = {"ProductTiles", "PersistentProduct"}
 """These are asked for by name: see test_products.py."""
+SYMBOLIC = {"HeldIfShort"}
+"""This one is for symbolic sizes: see test_rows.py."""
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
@@ -74,7 +76,7 @@ def test_each_kind_is_what_some_program_gets(name: str) -> None:
 
 def test_every_kind_is_among_them_and_has_a_printer() -> None:
     kinds = [kind for listed in schedules.KINDS.values() for kind in listed]
-    assert {kind.__name__ for kind in kinds} == PROGRAMS.keys() | PRODUCTS
+    assert {kind.__name__ for kind in kinds} == PROGRAMS.keys() | PRODUCTS | SYMBOLIC
     assert set(kinds) == printers.PRINTERS.keys()
     assert all(kind.name and kind.meaning.endswith(".") for kind in kinds)
 

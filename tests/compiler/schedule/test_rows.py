@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import torch
 
-from nbcompile.compiler.schedule.rows import HeldRows, is_one_row
+from nbcompile.compiler import schedule as schedules
+from nbcompile.compiler.loop_ir.index import Axis, Size
+from nbcompile.compiler.schedule.rows import HeldIfShort, HeldRows, is_one_row
+from nbcompile.compiler.schedule.schedule import Schedule, Work
 from nbcompile.compiler.stages import Config
-from tests.compiler.schedule.cut import axes, cut, empty
+from tests.compiler.codegen.c.by_hand import buffer, group, loop, read
+from tests.compiler.schedule.cut import axes, cut, empty, work_by_hand
 
 SOFTMAX = lambda x: torch.softmax(x, -1)
 
@@ -32,6 +36,33 @@ def test_of_few_rows_a_program_has_one() -> None:
 def test_rows_across_memory_are_held_with_their_neighbours() -> None:
     schedule = cut(lambda x: torch.softmax(x, 0), empty(128, 8192))
     assert isinstance(schedule, HeldRows) and schedule.configs == (Config({"XBLOCK": 64}, 16),)
+
+
+def choose(work: Work) -> Schedule:
+    return schedules.choose(work.group, work.buffers, work.target)[1]
+
+
+def by_hand(rows: int, length: int, *, kind: str = "sum") -> Work:
+    """One result a row, of rows as long as a size is now."""
+    row, col = Axis("i", rows), Axis("j", Size("s0", length))
+    x = buffer("x", rows, Size("s0", length))
+    total = loop(buffer("total", rows), (row, col), read(x, row, col), reduced=(col,), reduction=kind)
+    return work_by_hand(group(total, axes=(row, col), inner=(col,)), x)
+
+
+def test_rows_of_a_symbolic_length_are_held_if_those_of_now_would_be() -> None:
+    schedule = HeldIfShort.fit(by_hand(8192, 1000))
+    assert schedule is not None and schedule.complete[0].constants["RBLOCK"] == 1024
+    assert isinstance(choose(by_hand(8192, 1000)), HeldIfShort)
+    assert not isinstance(choose(by_hand(8192, 40_000)), HeldIfShort)
+    assert not isinstance(choose(by_hand(8, 16_000)), HeldIfShort)  # shared out among programs
+    short = HeldIfShort.fit(by_hand(8192, 20))
+    assert short is not None and short.complete[0].constants["RBLOCK"] == 64  # longer ones may come
+
+
+def test_places_are_found_by_more_threads() -> None:
+    total, place = (HeldIfShort.fit(by_hand(8192, 1000, kind=kind)) for kind in ("sum", "argmax"))
+    assert total is not None and place is not None and place.configs[0].warps > total.configs[0].warps
 
 
 def test_a_row_that_no_program_can_hold_is_not_held() -> None:

@@ -10,9 +10,10 @@ from nbcompile.compiler.codegen.c.kernel import KernelPrinter
 from nbcompile.compiler.codegen.expression import Expression
 from nbcompile.compiler.kernel_ir.values import Value, walk_values
 from nbcompile.compiler.loop_ir.expr import TRANSCENDENTAL
-from nbcompile.compiler.loop_ir.index import Axis
+from nbcompile.compiler.loop_ir.index import Axis, IndexExpr
 
 ROW_BUFFER_BYTES = 128 << 10
+"""Of all arrays of a row, at the sizes that a program is compiled with."""
 COSTLY_LOADS = 3
 COSTLY_OPS = 8
 
@@ -20,12 +21,27 @@ COSTLY_OPS = 8
 @dataclass
 class RowBuffers:
     """The arrays by value number (``names``, with the type of an element); which pass writes and which passes
-    read each."""
+    read each. One as long as a size that is no constant is of the heap (``pointers``): each thread takes it
+    once, for all of its rows."""
 
     names: dict[int, Expression] = field(default_factory=dict)
     written: dict[int, list[int]] = field(default_factory=dict)
     read: dict[int, list[int]] = field(default_factory=dict)
-    declarations: list[tuple[str, str, int, str]] = field(default_factory=list)
+    arrays: list[tuple[str, str]] = field(default_factory=list)  # each its line, and what it is of
+    pointers: dict[str, tuple[str, str]] = field(default_factory=dict)  # the same, by name
+
+    def declare(self, printer: KernelPrinter, value: Value, size: IndexExpr) -> None:
+        """Name an array for a row of ``value``."""
+        local = printer.fresh(f"{printer.names.get(value.number) or 't'}_kept")
+        kind, extent = REGISTER_TYPES[value.dtype], printer.place(size, {})
+        self.names[value.number] = Expression(local, value.dtype)
+        if size.constant is not None:
+            self.arrays.append(
+                (f"{kind} {local}[{extent}]; // one row, kept for the next pass", value.origin)
+            )
+            return
+        taken = f"__builtin_malloc(sizeof({kind}[{extent}]))"
+        self.pointers[local] = f"{kind} *{local} = {taken}; // one row, kept for the next pass", value.origin
 
 
 def plan_row_buffers(
@@ -33,8 +49,8 @@ def plan_row_buffers(
 ) -> RowBuffers:
     """Choose, for each later pass, the topmost costly values that an earlier pass computed."""
     plan = RowBuffers()
-    size = inner[-1].extent.constant
-    if len(inner) != 1 or not size:
+    size = inner[-1].extent
+    if len(inner) != 1 or not size.hint():
         return plan
     made_in: dict[int, int] = {}
     budget = ROW_BUFFER_BYTES
@@ -48,14 +64,11 @@ def plan_row_buffers(
             seen.add(value.number)
             first = made_in.get(value.number)
             if first is not None and value.axes & set(inner) and _costly(value):
-                bytes_ = size * value.dtype.itemsize
+                bytes_ = size.hint() * value.dtype.itemsize
                 if value.number not in plan.names and bytes_ <= budget:
                     budget -= bytes_
-                    hint = printer.names.get(value.number) or "t"
-                    name = printer.fresh(f"{hint}_kept")
-                    plan.names[value.number] = Expression(name, value.dtype)
+                    plan.declare(printer, value, size)
                     plan.written.setdefault(first, []).append(value.number)
-                    plan.declarations.append((name, REGISTER_TYPES[value.dtype], size, value.origin))
                 if value.number in plan.names:
                     plan.read.setdefault(level, []).append(value.number)
                     continue

@@ -169,15 +169,22 @@ def rows_nest(nests: Nests) -> None:
         if side := _side_by_side(nests, work, (*rows, *inner)):
             _rows_at_once(nests, work, rows, inner[0], side)
             return
+    buffers = plan_row_buffers(nests, [nests.pass_roots(level) for level in passes], inner)
+    pragma = ""
     if rows:
         pragma = nests.parallel_pragma(nests.clauses(nests.split.values(), arrays=True), len(rows))
-        if pragma:
-            nests.out.add(pragma)
+    if pragma and buffers.pointers:
+        pragma = pragma.replace("omp parallel for", "omp for")
+        nests.out.add("#pragma omp parallel")
+        nests.out.enter("{", axes=())
+    for line, origin in buffers.pointers.values():
+        nests.out.add(line, [origin])
+    if pragma:
+        nests.out.add(pragma)
     for axis in rows:
         nests.for_(axis)
-    buffers = plan_row_buffers(nests, [nests.pass_roots(level) for level in passes], inner)
-    for local, kind, size, origin in buffers.declarations:
-        nests.out.add(f"{kind} {local}[{size}]; // one row, kept for the next pass", [origin])
+    for line, origin in buffers.arrays:
+        nests.out.add(line, [origin])
     scope: Scope = {}
     for level in passes:
         scope = _pass(nests, level, _once(nests, level, scope), buffers)
@@ -185,6 +192,10 @@ def rows_nest(nests: Nests) -> None:
         if item.last and not nests.is_full(item):
             nests.store(item, scope)
     for _ in rows:
+        nests.out.close()
+    for local in buffers.pointers:
+        nests.out.add(f"__builtin_free({local});")
+    if pragma and buffers.pointers:
         nests.out.close()
 
 

@@ -7,14 +7,21 @@ two-dimensional tile has the shape ``[XBLOCK, 1]``, so that tiles of any shape c
 from __future__ import annotations
 
 import keyword
-import re
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
 
 import torch
 
 from nbcompile.compiler.codegen.printed import Lines
 from nbcompile.compiler.codegen.triton.aligned_rows import whole_groups
+from nbcompile.compiler.codegen.triton.counted_axes import (
+    divisions,
+    is_symbolic,
+    run_of,
+    symbolic_dims,
+    unread_lines,
+    with_joined,
+    with_runs,
+)
 from nbcompile.compiler.codegen.triton.dims import Chosen, Condition, Dim, Scope
 from nbcompile.compiler.codegen.triton.expressions import (
     POINTER_TYPES,
@@ -28,16 +35,7 @@ from nbcompile.compiler.codegen.triton.tile_expression import TileExpression, gr
 from nbcompile.compiler.kernel_ir.integer_ranges import INT32_LIMIT, in_unit_interval, is_narrow, offsets_fit
 from nbcompile.compiler.kernel_ir.values import Gathered, KernelValues, Store, Value, gathered
 from nbcompile.compiler.loop_ir.computed_sizes import DrawCounter
-from nbcompile.compiler.loop_ir.index import (
-    Atom,
-    Axis,
-    FloorDiv,
-    IndexExpr,
-    Mod,
-    Size,
-    at_least,
-    index,
-)
+from nbcompile.compiler.loop_ir.index import Atom, Axis, FloorDiv, IndexExpr, Mod, Size, at_least
 from nbcompile.compiler.loop_ir.nodes import Buffer
 from nbcompile.compiler.loop_ir.substitution import substitute
 from nbcompile.compiler.stages import Argument
@@ -163,19 +161,22 @@ class TilePrinter:
         """The axes of ``dim``, or those ``needed``, from its one variable: ``i = x // 8``, ``j = x % 8``."""
         if len(dim.axes) < 2:
             return
-        for number, axis in enumerate(dim.axes):
-            if needed is None or axis in needed:
-                line = f"{self.letters[axis.text]} = {self._counted_as_one(dim, number, number).bare}"
-                self.axis_lines.add(line)
-                self.out.add(line)
-        self.counted |= dict.fromkeys(dim.axes, (dim, [self.letters[axis.text] for axis in dim.axes]))
+        letters = [self.letters[axis.text] for axis in dim.axes]
+        if is_symbolic(dim):
+            lines = list(divisions(dim, letters, lambda extent: str(self.place(extent)), self.fresh))
+        else:
+            lines = [
+                f"{letters[number]} = {self._counted_as_one(dim, number, number).bare}"
+                for number, axis in enumerate(dim.axes) if needed is None or axis in needed
+            ]  # fmt: skip
+        for line in lines:
+            self.axis_lines.add(line)
+            self.out.add(line)
+        self.counted |= dict.fromkeys(dim.axes, (dim, letters))
 
     def unread(self) -> set[str]:
         """Lines that name an axis which no other line reads."""
-        words = Counter(re.findall(r"\w+", "\n".join(self.out.text)))
-        declared = [line.strip() for line in self.out.text if line.strip() in self.axis_lines]
-        names = Counter(line.split()[0] for line in declared)
-        return {line for line in declared if words[line.split()[0]] == names[line.split()[0]]}
+        return unread_lines(self.out.text, self.axis_lines)
 
     def _counted_as_one(self, dim: Dim, first: int, last: int) -> TileExpression:
         """The axes of ``dim`` from the first to the last as one number."""
@@ -200,6 +201,15 @@ class TilePrinter:
                     found |= dict.fromkeys(run, (self._counted_as_one(dim, first, last), steps[run[-1]]))
         return found
 
+    def _named_run(self, dim: Dim, first: int, last: int) -> Axis | None:
+        """What stands for some of a dimension's axes; None where their names mean others at present."""
+        now = [self.letters[axis.text] for axis in dim.axes]
+        if now != self.counted[dim.axes[0]][1]:
+            return None
+        run = run_of(dim, first, last)
+        self.letters[run.text] = str(self._counted_as_one(dim, first, last))
+        return run
+
     # -- indices -----------------------------------------------------------------------------------------
 
     def place(
@@ -208,10 +218,11 @@ class TilePrinter:
     ) -> TileExpression:  # fmt: skip
         """An index as an expression; ``wide``: in 64 bits, whatever its parts are held in."""
         if self.joined:
-            place = _with_joined(place, *self.joined)
+            place = with_joined(place, *self.joined)
         place = substitute(place, self.moved) if self.moved else place
         if place.constant is not None:
             return TileExpression(str(place.constant), grouped=place.constant < 0)
+        place = with_runs(place, symbolic_dims(place, self.counted), self._named_run)
         parts: list[str] = []
         runs, told = self._runs(place), set[str]()
         for mono, coeff in place.terms:
@@ -483,11 +494,3 @@ class TilePrinter:
         shape = self.shape if shape is None else shape
         text = f"[{', '.join(shape)}]" if shape else "()"
         return f"tl.full({text}, {literal}, {TRITON_TYPES[dtype]})"
-
-
-def _with_joined(place: IndexExpr, outer: Axis, inner: Axis, both: Axis) -> IndexExpr:
-    """``place`` by way of ``both = outer * extent + inner`` if it is a function of that."""
-    step = place.coefficient(inner)
-    if step is None or place.coefficient(outer) != step * inner.extent:
-        return place
-    return place + (index(both) - index(outer) * inner.extent - index(inner)) * step

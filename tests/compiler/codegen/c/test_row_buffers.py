@@ -38,8 +38,9 @@ def planned(
     return plan_row_buffers(made, walks, made.nest.inner_axes)
 
 
-def kept(plan: RowBuffers) -> list[tuple[str, str, int]]:
-    return [declared[:3] for declared in plan.declarations]
+def kept(plan: RowBuffers) -> list[str]:
+    lines = [*plan.arrays, *plan.pointers.values()]
+    return [line.removesuffix("; // one row, kept for the next pass") for line, _ in lines]
 
 
 def chain(length: int) -> Expr:
@@ -52,7 +53,7 @@ def chain(length: int) -> Expr:
 def test_what_one_walk_makes_and_others_need_is_written_once() -> None:
     plan = planned(op("exp", read_x()), times=3)
     ((number, row),) = plan.names.items()
-    assert (row.text, row.dtype) == ("t_kept", F32) and kept(plan) == [("t_kept", "float", 40)]
+    assert (row.text, row.dtype) == ("t_kept", F32) and kept(plan) == ["float t_kept[40]"]
     assert plan.written == {0: [number]} and plan.read == {1: [number], 2: [number]}
 
 
@@ -99,7 +100,7 @@ def test_two_values_share_the_room() -> None:
     memory = buffer("x", 6, 20_000)
     x = read_x(memory, along)
     plan = planned(op("exp", x) + op("sin", x), memory, again=op("exp", x) - op("sin", x), along=along)
-    assert kept(plan) == [("t_kept", "float", 20_000)]
+    assert kept(plan) == ["float t_kept[20000]"]
 
 
 def test_an_array_has_one_axis() -> None:
@@ -111,10 +112,36 @@ def test_an_array_has_one_axis() -> None:
         assert not plan_row_buffers(made, walks, inner).names
 
 
-@pytest.mark.parametrize("length", [Size("s0", 40), 0])
-def test_an_array_has_a_length_that_is_known_and_not_0(length: Size | int) -> None:
-    along, memory = Axis("j", length), buffer("x", 6, length)
+def test_an_array_of_nothing_is_not_declared() -> None:
+    along, memory = Axis("j", 0), buffer("x", 6, 0)
     assert not planned(op("exp", read_x(memory, along)), memory, along=along).names
+
+
+def test_an_array_as_long_as_a_size_is_of_the_heap() -> None:
+    def plan_of(now: int) -> RowBuffers:
+        along = Axis("j", Size("s0", now))
+        memory = buffer("x", 6, Size("s0", now))
+        return planned(op("exp", read_x(memory, along)), memory, along=along)
+
+    plan = plan_of(40)
+    assert kept(plan) == ["float *t_kept = __builtin_malloc(sizeof(float[s0]))"] and not plan.arrays
+    assert plan_of(1 << 15).names and not plan_of((1 << 15) + 1).names  # as long as a cache holds it now
+
+
+def test_rows_of_any_length_are_kept() -> None:
+    """Compiled for one length, on two threads and one, with rows of none and rows longer than any cache."""
+
+    def function(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return torch.softmax(x * 0.5, -1), torch.erf(x).sum(-1, keepdim=True) * torch.erf(x)
+
+    run = nbcompile.compile(function, dynamic=True)
+    for size in ((64, 1000), (3, 7), (2, 300_000), (300, 5), (1, 90_000), (0, 9), (4, 0)):
+        x = torch.randn(size)
+        for got, expected in zip(run(x), function(x), strict=True):
+            torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-5)
+    assert run.ran_compiled, run.eager_reason
+    kernels = "".join(kernel.sources["c"] for kernel in run.compilation.kernels)
+    assert kernels.count("__builtin_malloc") == kernels.count("__builtin_free") > 0
 
 
 def test_what_a_guard_may_have_left_out_is_made_again() -> None:
@@ -126,7 +153,7 @@ def test_what_a_guard_may_have_left_out_is_made_again() -> None:
 
 def test_half_types_are_kept_as_the_floats_they_are_worked_with() -> None:
     memory = buffer("x", 6, 40, dtype=torch.bfloat16)
-    assert kept(planned(op("exp", read_x(memory)), memory)) == [("t_kept", "float", 40)]
+    assert kept(planned(op("exp", read_x(memory)), memory)) == ["float t_kept[40]"]
 
 
 def test_a_row_that_is_kept_in_a_gradient_with_a_choice() -> None:

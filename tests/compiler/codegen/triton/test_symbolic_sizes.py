@@ -46,6 +46,14 @@ def norm_gradients(x):
     return centred * torch.rsqrt(x.square().mean(-1, keepdim=True) + 1), (centred * x).sum(0), x.sum(0)
 
 
+def positions_in_rows(x):
+    return x.argmax(-1)
+
+
+def variances_of_rows(x):
+    return torch.var_mean(x, -1)
+
+
 def variances(x):
     return x.var(0), x.var(1), x.std()
 
@@ -101,6 +109,38 @@ def test_other_sizes(function: Callable[..., Any], thresholds: str) -> None:
             compare(as_list(compiled(x)), as_list(function(x)), as_list(function(x.double())))
             assert compiled.ran_compiled, (size, compiled.eager_reason)
     assert compiled.compilation.kernels and not compiled.compilation.recompiles
+
+
+@pytest.mark.parametrize("function", [softmax_rows, layer_norm, positions_in_rows, variances_of_rows])
+def test_rows_are_held_if_a_block_has_room_for_them(function: Callable[..., Any]) -> None:
+    run = nbcompile.compile(function, dynamic=True, options=INTERPRET)
+    for size in ((300, 100), (2, 128), (300, 129), (3, 1000), (1, 1), (4, 0)):
+        x = torch.randn(size)
+        if size[1] or function is softmax_rows:
+            compare(as_list(run(x)), as_list(function(x)), as_list(function(x.double())))
+    assert run.ran_compiled, run.eager_reason
+    kernel = next(item for item in run.compilation.kernels if "if s" in item.sources["triton"])
+    assert kernel.schedule == "persistent rows, longer ones looped"
+    assert kernel.launches[0].constants["RBLOCK"] == 128
+    held, longer = kernel.sources["triton"].split("    else:\n")
+    assert "    if s27 <= RBLOCK:\n" in held and held.count("tl.load(x_ptr") == 1 and "for " not in held
+    assert "in range(0, s27, RBLOCK):" in longer and longer.count("tl.load(x_ptr") > 0
+
+
+def test_axes_of_symbolic_extents_are_told_by_as_few_divisions_as_can_be() -> None:
+    """And what lies in memory as the points are counted is one number."""
+
+    def function(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        return x * weight[:, None, :]
+
+    run = nbcompile.compile(function, dynamic=True, options=INTERPRET)
+    for size in ((2, 3, 4, 5), (3, 7, 2, 4), (6, 2, 5, 9)):
+        x, weight = torch.randn(size), torch.randn(size[1], size[3])
+        torch.testing.assert_close(run(x, weight), function(x, weight))
+    (kernel,) = run.compilation.kernels
+    text = kernel.sources["triton"]
+    body = text[text.index("):\n") :]
+    assert body.count(" // ") + body.count(" % ") == 4 and body.count("_ptr + point, ") == 2, text
 
 
 def test_a_size_that_needs_64_bit_indices_is_captured_anew(monkeypatch):

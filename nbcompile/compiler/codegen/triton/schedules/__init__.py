@@ -18,7 +18,11 @@ from nbcompile.compiler.codegen.triton.schedules.shared_walks import SharedWalks
 from nbcompile.compiler.codegen.triton.schedules.small_tables import SmallTableNest
 from nbcompile.compiler.codegen.triton.schedules.split_rows import SplitRowsNest
 from nbcompile.compiler.codegen.triton.schedules.summed_rows import OwnedRowsNest
-from nbcompile.compiler.codegen.triton.schedules.walked_rows import SteppedColumnsNest, WalkedRowsNest
+from nbcompile.compiler.codegen.triton.schedules.walked_rows import (
+    HeldIfShortNest,
+    SteppedColumnsNest,
+    WalkedRowsNest,
+)
 from nbcompile.compiler.schedule import (
     listed_axes,
     listed_rows,
@@ -40,6 +44,7 @@ PRINTERS: dict[type[Schedule], type[TritonNest] | Any] = {
     points.ByRows: LinesNest,
     points.Bands: BandsNest,
     rows.HeldRows: HeldRowsNest,
+    rows.HeldIfShort: HeldIfShortNest,
     walked_rows.WalkedRows: WalkedRowsNest,
     walked_rows.SteppedColumns: SteppedColumnsNest,
     walked_rows.SplitRows: SplitRowsNest,

@@ -75,6 +75,13 @@ class RowsNest(TritonNest):
     def factor(self, p: TilePrinter, extent: IndexExpr) -> str:
         return str(p.place(extent))
 
+    def at_once(self, p: TilePrinter, r: Dim) -> None:
+        """Rows whose points are all in the tile."""
+        self.declare(p, r, "", self.configs)
+        scope = self.reduce_at_once(p, r, {})
+        self.store_results(p, self.reduction_stores(split=False))
+        self.store_all(p, self.values.stores, scope)
+
     def reduce_at_once(self, p: TilePrinter, r: Dim, scope: Scope) -> Scope:
         accumulating = Accumulating(p, r.place or 0)
         for item in self.values.reductions:
@@ -96,8 +103,5 @@ class HeldRowsNest(RowsNest):
     def write(self) -> None:
         p, x, r, configs = self.p, self.x, self.r, self.configs
         grid = self.declare_rows(p, x, configs)
-        self.declare(p, r, "", configs)
-        scope = self.reduce_at_once(p, r, {})
-        self.store_results(p, self.reduction_stores(split=False))
-        self.store_all(p, self.values.stores, scope)
+        self.at_once(p, r)
         self.add(self.symbol, p, grid, configs, x.axes)

@@ -22,7 +22,7 @@ from nbcompile.compiler.codegen.triton.schedules.summed_rows import SumsNest
 from nbcompile.compiler.kernel_ir.values import Reduction, Store, Value
 from nbcompile.compiler.loop_ir.index import ONE, Axis, IndexExpr, index
 from nbcompile.compiler.loop_ir.versions import Part
-from nbcompile.compiler.schedule.rows import RowSchedule
+from nbcompile.compiler.schedule.rows import HeldIfShort, RowSchedule
 from nbcompile.compiler.schedule.schedule import Work
 
 
@@ -309,6 +309,27 @@ class WalkedRowsNest(SumsNest):
             reduced = Accumulating(self.p, 0).kept(self.writer.reduce(item.kind, name, 0, dtype))
             self.p.out.add(f"{name} = {reduced}", [item.loop.id])
         self.keep_sum(self.p, item, name, self.r)
+
+
+class HeldIfShortNest(WalkedRowsNest):
+    """Rows of any length: at once where they are no longer than a block, and walked otherwise."""
+
+    plan: HeldIfShort
+
+    def write(self) -> None:
+        p, r = self.p, self.r
+        grid = self.declare_rows(p, self.x, self.configs)
+        length = self.size(p, r.extent)
+        p.out.enter(f"if {length} <= RBLOCK:", axes=())
+        self.at_once(p, r)
+        p.out.leave()
+        p.out.enter("else:", axes=())
+        r.mask, r.cut = "", False
+        short, scope = self.walks(("0", length))
+        self.store_results(p, self.reduction_stores(split=False))
+        self.store_all(p, short, p.define([item.value for item in short], scope))
+        p.out.leave()
+        self.add(self.symbol, p, grid, self.configs, self.x.axes)
 
 
 class SteppedColumnsNest(WalkedRowsNest):
