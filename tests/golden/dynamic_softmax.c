@@ -43,7 +43,7 @@ void k0_mul_softmax(const float *x, float *_softmax, long s27, long s77) {
       const float t = (float)s77;
       float max = -__builtin_inff();
       int max_nan = 0;
-      #pragma omp simd reduction(max:max) reduction(|:max_nan)
+      #pragma omp simd reduction(max:max) reduction(|:max_nan) simdlen(8)
       for (long j = 0; j < s27; j++) {
         const float t_2 = x[i*s27 + j] * t;
         max = t_2 > max ? t_2 : max;
@@ -54,7 +54,7 @@ void k0_mul_softmax(const float *x, float *_softmax, long s27, long s77) {
       for (long j_block = 0; j_block < s27; j_block += 768) {
         const long j_end = j_block + 768 < s27 ? j_block + 768 : s27;
         float sum_part = 0;
-        #pragma omp simd reduction(+:sum_part)
+        #pragma omp simd reduction(+:sum_part) simdlen(8)
         for (long j = j_block; j < j_end; j++) {
           const float mul = x[i*s27 + j] * t;
           const float exp_ = exp_f32((mul - max));

@@ -207,9 +207,16 @@ class _Wrapper:
         if old is not None:
             self.lines.append(f"{name} = {self.name(old)}; del {self.name(old)}  # its memory again")
             return
-        size = product(buffer.shape).constant
-        small = self.language == "c" and size is not None and size * buffer.dtype.itemsize < SMALL_BUFFER
-        self.lines.append(f"{name} = {'empty_small' if small else 'empty'}({self._described(buffer)})")
+        self.lines.append(f"{name} = {self._allocator(buffer)}({self._described(buffer)})")
+
+    def _allocator(self, buffer: Buffer) -> str:
+        """What allocates it: if it is small, which sizes may tell only at the call, torch itself."""
+        if self.language != "c":
+            return "empty"
+        size, most = product(buffer.shape), SMALL_BUFFER // buffer.dtype.itemsize
+        if size.constant is not None:
+            return "empty_small" if size.constant < most else "empty"
+        return f"(empty_small if {python_text(size)} < {most} else empty)"
 
     def _described(self, buffer: Buffer) -> str:
         """Shape, strides and dtype, as arguments."""

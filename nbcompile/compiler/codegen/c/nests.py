@@ -430,7 +430,7 @@ class Nests(KernelPrinter):
         hold less than a register: GCC then takes one at a time."""
         read = {value.buffer for value in walk_values(work.roots) if value.kind == "load"}
         sizes = [self.buffers[buffer].dtype.itemsize for buffer in (*read, *(s.buffer for s in work.stores))]
-        return (axis.extent.constant or LONG) < LONG and min(sizes, default=4) >= 4
+        return (axis.extent.hint() or LONG) < LONG and min(sizes, default=4) >= 4
 
     def _partial_sums(self, lanes: Lanes, work: PointWork) -> dict[str, str]:
         """Scalars for array elements that every lane would update at once, and for what is added up
