@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import sys
+from collections.abc import Iterator
 
 import torch
 
@@ -54,3 +56,17 @@ class ProcessState:
         if torch.get_num_threads() != self._threads:
             torch.set_num_threads(self._threads)
         torch.use_deterministic_algorithms(self._deterministic, warn_only=self._warn_only)
+
+
+@contextlib.contextmanager
+def as_if_compiling() -> Iterator[None]:
+    """``torch.compiler.is_compiling()`` is true meanwhile; where torch has no such flag nothing changes."""
+    known = hasattr(torch.compiler, "_is_compiling_flag")
+    before = getattr(torch.compiler, "_is_compiling_flag", False)
+    if known:
+        torch.compiler._is_compiling_flag = True
+    try:
+        yield
+    finally:
+        if known:
+            torch.compiler._is_compiling_flag = before

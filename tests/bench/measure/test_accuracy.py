@@ -104,6 +104,47 @@ def test_wrong_gradient_with_right_output_is_found() -> None:
     assert found["output"].agrees and not found["args[0].grad"].agrees
 
 
+def test_what_torch_computes_otherwise_under_a_compiler_is_no_backends_fault() -> None:
+    """As the bias correction of Adam, of which a compiled step has four digits."""
+
+    def eager(x: torch.Tensor) -> torch.Tensor:
+        return x * (1 + 1e-4) if torch.compiler.is_compiling() else x * 1
+
+    x = torch.randn(8)
+    found, _ = verdicts(eager, lambda x: x * (1 + 1e-4), (x,))
+    assert found["output"].agrees and "torch's own code for compilers" in found["output"].reason
+    found, _ = verdicts(eager, lambda x: x * (1 + 4e-4), (x,))
+    assert not found["output"].agrees
+    assert not torch.compiler.is_compiling()
+
+    def otherwise(x: torch.Tensor) -> torch.Tensor:
+        return x * 3 if torch.compiler.is_compiling() else x * 1
+
+    found, _ = verdicts(otherwise, lambda x: x * 3, (x,))
+    assert not found["output"].agrees
+
+
+def test_a_compiled_step_of_adam_agrees() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(16, 16), nn.LayerNorm(16))
+    optimizer = torch.optim.Adam(model.parameters())
+    x = torch.randn(4, 16)
+
+    def train(x: torch.Tensor) -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = model(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    train(x)
+    snapshot = Snapshot({"optimizer": optimizer, "model": model, "x": x})
+    compiled = torch.compile(train, backend="aot_eager")
+    found = check(Step(train, (x,)), {"it": Step(compiled, (x,))}, snapshot)
+    assert [item.output for item in found if not item.agrees] == []
+    assert any("torch's own code for compilers" in item.reason for item in found)
+
+
 def test_a_wrong_moment_of_one_parameter_is_found_and_a_right_step_has_a_float64_run() -> None:
     model = nn.Sequential(nn.Sequential(nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))))
     optimizer = torch.optim.Adam(model.parameters())

@@ -91,6 +91,25 @@ def test_a_kernel_has_its_memory_made_and_its_workspaces_freed() -> None:
     assert "k0(aligned(x), out, s0, status)" in on_gpu and "out = empty((6,), (1,), torch.float32)" in on_gpu
 
 
+@pytest.mark.parametrize(
+    ("extent", "allocator"),
+    [
+        (index(6), "empty_small"), (index(1 << 18), "empty"),
+        (N, "(empty_small if s0 < 262144 else empty)"),
+        (N * 8 + 1, "(empty_small if 8*s0 + 1 < 262144 else empty)"),
+    ],
+)  # fmt: skip
+def test_small_memory_comes_from_torch_itself(extent: IndexExpr, allocator: str) -> None:
+    """Also where only a call tells that it is small; on a GPU torch's is the only one."""
+    axis, made = Axis("i", extent), buffer("out", extent)
+    copies = group(loop(made, (axis,), read(buffer("x", extent), axis)), axes=(axis,))
+    whole = program(copies, inputs=["s0", buffer("x", extent)], outputs=[View.whole(made)])
+    found = [line for line in wrapper(whole, kernel(of_buffer("x"))) if line.startswith("out = ")]
+    assert [line.partition("((")[0] for line in found] == [f"out = {allocator}"]
+    on_gpu = [line for line in wrapper(whole, kernel(of_buffer("x")), language="triton") if "out = " in line]
+    assert [line.partition("((")[0] for line in on_gpu] == ["out = empty"]
+
+
 def test_what_lies_in_an_inputs_memory_goes_by_both_names() -> None:
     into = copy(Y, OUT, in_place={"out": "x"})
     shown = program(into, inputs=[X, Y], outputs=[View.whole(OUT)], updates={"x": "out"})
