@@ -36,6 +36,7 @@ NOT_IN_EAGER = "eager does not make it"
 RUN = "(run)"  # stands for the output of a contestant that raised
 _TRIES = 4  # runs with inputs disturbed, where a contestant seems to differ
 _MOST_TRIES = 16  # a kink that matters is tipped by some one in eight of them (VITS on a GPU)
+SLIGHT = 1e-4  # a relative error up to which torch's own code for compilers may be another than eager's
 NOISE = 0.5  # a relative error above this: eager itself has no correct digit
 _LOW = (torch.float32, torch.float16, torch.bfloat16)
 _WIDE = {
@@ -102,7 +103,7 @@ class _Disturbed:
         if item.agrees or item.error is None:
             return item
         moves, worse, output = 0.0, 0, item.output
-        if item.error < NOISE and item.error <= FACTOR * (other := self._error_as_compiled(output)):
+        if item.error < SLIGHT and item.error <= FACTOR * (other := self._error_as_compiled(output)):
             reason = f"as far as torch's own code for compilers is from eager's ({other:.1e})"
             return dataclasses.replace(item, agrees=True, reason=reason)
         for draw in range(_TRIES):
@@ -122,7 +123,7 @@ class _Disturbed:
     def _error_as_compiled(self, output: str) -> float:
         """Of eager where torch takes the branches that it keeps for compilers: the step of a compiled Adam
         counts its bias correction in float32, ``1 - beta**step`` with four digits, and that is no
-        backend's fault."""
+        backend's fault. A program of the user's that asks the same may do anything."""
         if self._as_compiled is None:
             try:
                 with as_if_compiling():

@@ -108,19 +108,19 @@ def test_what_torch_computes_otherwise_under_a_compiler_is_no_backends_fault() -
     """As the bias correction of Adam, of which a compiled step has four digits."""
 
     def eager(x: torch.Tensor) -> torch.Tensor:
-        return x * (1 + 1e-4) if torch.compiler.is_compiling() else x * 1
+        return x * (1 + 4e-5) if torch.compiler.is_compiling() else x * 1
 
     x = torch.randn(8)
-    found, _ = verdicts(eager, lambda x: x * (1 + 1e-4), (x,))
+    found, _ = verdicts(eager, lambda x: x * (1 + 4e-5), (x,))
     assert found["output"].agrees and "torch's own code for compilers" in found["output"].reason
-    found, _ = verdicts(eager, lambda x: x * (1 + 4e-4), (x,))
+    found, _ = verdicts(eager, lambda x: x * (1 + 9e-5), (x,))
     assert not found["output"].agrees
     assert not torch.compiler.is_compiling()
 
     def otherwise(x: torch.Tensor) -> torch.Tensor:
-        return x * 3 if torch.compiler.is_compiling() else x * 1
+        return x * 1.01 if torch.compiler.is_compiling() else x * 1
 
-    found, _ = verdicts(otherwise, lambda x: x * 3, (x,))
+    found, _ = verdicts(otherwise, lambda x: x * 1.01, (x,))
     assert not found["output"].agrees
 
 
