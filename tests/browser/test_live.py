@@ -223,7 +223,7 @@ def test_the_doctors_button_writes_its_option_into_the_cell_it_is_of(lab: Server
         "import nbcompile.notebook.doctoring as doctoring\n"
         "from nbcompile.record.advice.doctor import DoctorReport, DoctorRow\n"
         "row = DoctorRow('inductor', 'same', 'pays', speedup=1.5, low=1.4, high=1.6,\n"
-        "    option='--backend inductor')\n"
+        "    option='--backend inductor', verified=True)\n"
         "doctoring.examined = lambda *_, **__: DoctorReport('f', 'nbcompile', 0.01, (row,))"
     )
     path = lab.write(
