@@ -49,7 +49,9 @@ def test_a_walk_is_stepped(page: Page, tmp_path: Path, record: Compilation, them
         at = walk.instructions[recorded.at]
         current = stepper.get_by_role("list", name="bytecode").locator("[aria-current]")
         expect(current).to_contain_text(at.name)
-        assert current.evaluate(IN_SIGHT), f"step {step}: the instruction is out of sight"
+        row = current.element_handle()  # which the pane scrolls to in its own time
+        assert row is not None
+        page.wait_for_function(IN_SIGHT, arg=row, timeout=5000)
         if at.column is not None and at.end_column is not None and at.end_column > at.column:
             line = record.cell.source.splitlines()[at.line - 1] if record.cell else ""
             expect(stepper.locator("mark").first).to_have_text(line[at.column : at.end_column])
