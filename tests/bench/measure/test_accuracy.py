@@ -124,11 +124,9 @@ def test_what_torch_computes_otherwise_under_a_compiler_is_no_backends_fault() -
     assert not found["output"].agrees
 
 
-def test_a_compiled_step_of_adam_agrees() -> None:
-    torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(16, 16), nn.LayerNorm(16))
+def trained(model: nn.Module, x: torch.Tensor) -> tuple[Callable[..., Any], Any, Snapshot]:
+    """A step of Adam after the first one, its optimizer, and what it changes."""
     optimizer = torch.optim.Adam(model.parameters())
-    x = torch.randn(4, 16)
 
     def train(x: torch.Tensor) -> torch.Tensor:
         optimizer.zero_grad()
@@ -138,7 +136,13 @@ def test_a_compiled_step_of_adam_agrees() -> None:
         return loss.detach()
 
     train(x)
-    snapshot = Snapshot({"optimizer": optimizer, "model": model, "x": x})
+    return train, optimizer, Snapshot({"optimizer": optimizer, "model": model, "x": x})
+
+
+def test_a_compiled_step_of_adam_agrees() -> None:
+    torch.manual_seed(0)
+    x = torch.randn(4, 16)
+    train, _, snapshot = trained(nn.Sequential(nn.Linear(16, 16), nn.LayerNorm(16)), x)
     compiled = torch.compile(train, backend="aot_eager")
     found = check(Step(train, (x,)), {"it": Step(compiled, (x,))}, snapshot)
     assert [item.output for item in found if not item.agrees] == []
@@ -147,23 +151,14 @@ def test_a_compiled_step_of_adam_agrees() -> None:
 
 def test_a_wrong_moment_of_one_parameter_is_found_and_a_right_step_has_a_float64_run() -> None:
     model = nn.Sequential(nn.Sequential(nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))))
-    optimizer = torch.optim.Adam(model.parameters())
     x = torch.randn(5, 3)
-
-    def train(x: torch.Tensor) -> torch.Tensor:
-        optimizer.zero_grad()
-        loss = model(x).square().sum()
-        loss.backward()
-        optimizer.step()
-        return loss.detach()
+    train, optimizer, snapshot = trained(model, x)
 
     def wrong(x: torch.Tensor) -> torch.Tensor:
-        loss = train(x)
+        loss: torch.Tensor = train(x)
         optimizer.state[model[0][0][0].weight]["exp_avg"].mul_(1.01)
         return loss
 
-    train(x)
-    snapshot = Snapshot({"optimizer": optimizer, "model": model, "x": x})
     eager = Step(train, (x,))
     same = check(eager, {"it": Step(train, (x,))}, snapshot)
     assert all(item.agrees and item.error is not None for item in same) and len(same) > 10

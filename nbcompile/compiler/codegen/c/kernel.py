@@ -332,12 +332,13 @@ class KernelPrinter:
         )
         return product(axis.extent for axis in self.values.nest.axes).hint() * max(cost, 1)
 
-    def parallel_pragma(self, clauses: str, loops: int) -> str:
-        """What makes threads of the next ``loops``; empty where there is too little work for them."""
+    def parallel_pragma(self, clauses: str, loops: int, *, begun: bool = False) -> str:
+        """What makes threads of the next ``loops``, or shares these out among threads that have ``begun``;
+        empty where there is too little work for them."""
         if self.work() < PARALLEL_WORK:
             return ""
         collapse = f" collapse({loops})" if loops > 1 else ""
-        return f"#pragma omp parallel for{collapse}{clauses}"
+        return f"#pragma omp {'' if begun else 'parallel '}for{collapse}{clauses}"
 
     def store(self, item: Store, scope: Scope) -> None:
         """Write a value to memory."""

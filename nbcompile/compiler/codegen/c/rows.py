@@ -172,9 +172,9 @@ def rows_nest(nests: Nests) -> None:
     buffers = plan_row_buffers(nests, [nests.pass_roots(level) for level in passes], inner)
     pragma = ""
     if rows:
-        pragma = nests.parallel_pragma(nests.clauses(nests.split.values(), arrays=True), len(rows))
+        clauses = nests.clauses(nests.split.values(), arrays=True)
+        pragma = nests.parallel_pragma(clauses, len(rows), begun=bool(buffers.pointers))
     if pragma and buffers.pointers:
-        pragma = pragma.replace("omp parallel for", "omp for")
         nests.out.add("#pragma omp parallel")
         nests.out.enter("{", axes=())
     for line, origin in buffers.pointers.values():
@@ -193,8 +193,8 @@ def rows_nest(nests: Nests) -> None:
             nests.store(item, scope)
     for _ in rows:
         nests.out.close()
-    for local in buffers.pointers:
-        nests.out.add(f"__builtin_free({local});")
+    for local, (_, origin) in buffers.pointers.items():
+        nests.out.add(f"__builtin_free({local});", [origin])
     if pragma and buffers.pointers:
         nests.out.close()
 

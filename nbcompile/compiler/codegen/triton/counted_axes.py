@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 
 from nbcompile.compiler.codegen.triton.dims import Dim
-from nbcompile.compiler.loop_ir.index import ZERO, Axis, IndexExpr, index, product
+from nbcompile.compiler.loop_ir.index import ZERO, Axis, IndexExpr, Monomial, index, product
 
 
 def is_symbolic(dim: Dim) -> bool:
@@ -19,10 +19,10 @@ def is_symbolic(dim: Dim) -> bool:
     return any(axis.extent.constant is None for axis in dim.axes[1:])
 
 
-def symbolic_dims(place: IndexExpr, counted: Mapping[Axis, tuple[Dim, list[str]]]) -> list[Dim]:
-    """Dimensions that axes of an index are ``counted`` from by dividing by sizes."""
+def counted_dims(place: IndexExpr, counted: Mapping[Axis, tuple[Dim, list[str]]]) -> list[Dim]:
+    """Dimensions that axes of an index are ``counted`` from."""
     found = {counted[axis][0].axes: counted[axis][0] for axis in place.axes() if axis in counted}
-    return sorted((dim for dim in found.values() if is_symbolic(dim)), key=lambda dim: dim.name)
+    return sorted(found.values(), key=lambda dim: dim.name)
 
 
 def divisions(
@@ -45,22 +45,32 @@ def with_runs(
     """``place``, in which neighbouring axes of a dimension that it counts as one, ``i*s0 + j``, are the one
     that ``name`` has for them."""
     for dim in dims:
-        steps = [place.coefficient(axis) for axis in dim.axes]
+        steps = [_step(place, axis) for axis in dim.axes]
         for first, last in _runs(dim, steps):
-            one, step = name(dim, first, last), steps[last]
-            if one is None or step is None:
-                continue
-            run = range(first, last + 1)
-            place = place - sum((dim.axes[n] * (steps[n] or ZERO) for n in run), ZERO) + index(one) * step
+            one = name(dim, first, last)
+            if one is not None:
+                run = range(first, last + 1)
+                place = place - sum((index(dim.axes[n]) * steps[n] for n in run), ZERO)
+                place = place + index(one) * steps[last]
     return place
 
 
-def _runs(dim: Dim, steps: Sequence[IndexExpr | None]) -> Iterator[tuple[int, int]]:
+def _step(place: IndexExpr, axis: Axis) -> IndexExpr:
+    """What ``axis`` is multiplied by where it stands as a factor; a quotient of it is another thing."""
+    terms: dict[Monomial, int] = {}
+    for mono, coeff in place.terms:
+        rest = tuple(atom for atom in mono if atom != axis)
+        if len(rest) == len(mono) - 1 and not any(axis in atom.axes() for atom in rest):
+            terms[rest] = coeff
+    return IndexExpr(terms)
+
+
+def _runs(dim: Dim, steps: Sequence[IndexExpr]) -> Iterator[tuple[int, int]]:
     """(first, last) numbers of axes of which each makes as many as all steps of the next."""
     first = 0
     for number in range(len(dim.axes)):
-        ahead = steps[number + 1] if number + 1 < len(dim.axes) else None
-        if ahead is not None and ahead != ZERO and steps[number] == ahead * dim.axes[number + 1].extent:
+        ahead = steps[number + 1] if number + 1 < len(dim.axes) else ZERO
+        if ahead != ZERO and steps[number] == ahead * dim.axes[number + 1].extent:
             continue
         if number > first:
             yield first, number

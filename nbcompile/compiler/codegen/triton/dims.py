@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from itertools import zip_longest
 
 from nbcompile.compiler.codegen.triton.tile_expression import TileExpression
 from nbcompile.compiler.kernel_ir.values import Value
@@ -36,18 +34,6 @@ class Dim:
     def inner(self, number: int) -> IndexExpr:
         """The points of one step of axis ``number``."""
         return product(axis.extent for axis in self.axes[number + 1 :])
-
-    def runs(self, steps: Mapping[Axis, int]) -> Iterator[tuple[int, int]]:
-        """(first, last) numbers of two and more neighbouring axes that an index with these ``steps`` counts
-        as one: each makes as many as all steps of the next."""
-        first = 0
-        for number, (axis, ahead) in enumerate(zip_longest(self.axes, self.axes[1:])):
-            whole = steps.get(ahead, 0) * (ahead.extent.constant or 0) if ahead else 0
-            if whole and steps.get(axis) == whole:
-                continue
-            if number > first:
-                yield first, number
-            first = number + 1
 
 
 @dataclass(frozen=True)

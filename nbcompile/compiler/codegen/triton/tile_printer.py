@@ -14,10 +14,10 @@ import torch
 from nbcompile.compiler.codegen.printed import Lines
 from nbcompile.compiler.codegen.triton.aligned_rows import whole_groups
 from nbcompile.compiler.codegen.triton.counted_axes import (
+    counted_dims,
     divisions,
     is_symbolic,
     run_of,
-    symbolic_dims,
     unread_lines,
     with_joined,
     with_runs,
@@ -185,30 +185,15 @@ class TilePrinter:
             text = grouped(f"{text} % {self.place(dim.inner(first - 1))}")
         return text if inner.constant == 1 else grouped(f"{text} // {self.place(inner)}")
 
-    def _runs(self, place: IndexExpr) -> dict[Atom, tuple[TileExpression, int]]:
-        """Axes that an index counts as one, with the text of that and its step: of ``i*12 + j*4 + k`` the
-        compiler would not see that neighbours in the tile are neighbours in memory."""
-        steps: dict[Axis, int] = {}
-        for mono, coeff in place.terms:
-            if len(mono) == 1 and isinstance(mono[0], Axis) and mono[0] in self.counted:
-                steps[mono[0]] = coeff
-        found: dict[Atom, tuple[TileExpression, int]] = {}
-        for axes in {self.counted[axis][0].axes for axis in steps}:
-            dim, letters = self.counted[axes[0]]
-            for first, last in dim.runs(steps):
-                run = dim.axes[first : last + 1]
-                if [self.letters[axis.text] for axis in run] == letters[first : last + 1]:
-                    found |= dict.fromkeys(run, (self._counted_as_one(dim, first, last), steps[run[-1]]))
-        return found
-
     def _named_run(self, dim: Dim, first: int, last: int) -> Axis | None:
-        """What stands for some of a dimension's axes; None where their names mean others at present."""
-        now = [self.letters[axis.text] for axis in dim.axes]
-        if now != self.counted[dim.axes[0]][1]:
+        """What stands for some of a dimension's axes, of which the compiler would not see that neighbours in
+        the tile are neighbours in memory; None where their names mean others at present."""
+        run = slice(first, last + 1)
+        if [self.letters[axis.text] for axis in dim.axes[run]] != self.counted[dim.axes[0]][1][run]:
             return None
-        run = run_of(dim, first, last)
-        self.letters[run.text] = str(self._counted_as_one(dim, first, last))
-        return run
+        one = run_of(dim, first, last)
+        self.letters[one.text] = str(self._counted_as_one(dim, first, last))
+        return one
 
     # -- indices -----------------------------------------------------------------------------------------
 
@@ -222,18 +207,10 @@ class TilePrinter:
         place = substitute(place, self.moved) if self.moved else place
         if place.constant is not None:
             return TileExpression(str(place.constant), grouped=place.constant < 0)
-        place = with_runs(place, symbolic_dims(place, self.counted), self._named_run)
+        place = with_runs(place, counted_dims(place, self.counted), self._named_run)
         parts: list[str] = []
-        runs, told = self._runs(place), set[str]()
         for mono, coeff in place.terms:
-            if len(mono) == 1 and mono[0] in runs:
-                run, coeff = runs[mono[0]]
-                if str(run) in told:
-                    continue
-                told.add(str(run))
-                factors = [str(run)]
-            else:
-                factors = [str(self._atom(atom, scope or {}, under, wide)) for atom in mono]
+            factors = [str(self._atom(atom, scope or {}, under, wide)) for atom in mono]
             if wide and factors:
                 factors[0] += ".to(tl.int64)"
             if not factors or abs(coeff) != 1:

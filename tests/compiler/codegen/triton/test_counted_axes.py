@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from nbcompile.compiler.codegen.triton.counted_axes import (
+    counted_dims,
     divisions,
     is_symbolic,
     run_of,
-    symbolic_dims,
     unread_lines,
     with_joined,
     with_runs,
@@ -62,12 +64,36 @@ def test_a_run_has_no_part_that_means_something_else_at_present() -> None:
     assert with_runs(place, [DIM], lambda dim, first, last: None) == place
 
 
-def test_dimensions_with_symbols_are_those_that_the_index_is_made_of() -> None:
+def test_dimensions_are_those_that_the_index_is_made_of() -> None:
     counted = dict.fromkeys(DIM.axes, (DIM, ["i", "j", "l"]))
-    assert symbolic_dims(index(B) * 2, counted) == [DIM]
-    assert symbolic_dims(index(Axis("other", index(3))), counted) == []
-    known = Dim((A, Axis("k", index(4))), "x", "XBLOCK", 0)
-    assert symbolic_dims(index(A), dict.fromkeys(known.axes, (known, ["i", "k"]))) == []
+    assert counted_dims(index(B) * 2, counted) == [DIM]
+    assert counted_dims(index(Axis("other", index(3))), counted) == []
+
+
+D, E, F = Axis("i", 2), Axis("j", 7), Axis("k", 4)
+
+
+@pytest.mark.parametrize(
+    ("steps", "runs"),
+    [({D: 28, E: 4, F: 1}, [(0, 2)]), ({D: 84, E: 12, F: 3}, [(0, 2)]), ({D: 7, E: 1, F: 14}, [(0, 1)]),
+     ({D: 1, E: 4, F: 1}, [(1, 2)]), ({E: 4, F: 1}, [(1, 2)]), ({D: 28, F: 1}, []),
+     ({D: -28, E: -4, F: -1}, [(0, 2)]),
+     ({D: 28, E: 4, F: -1}, [(0, 1)]), ({}, [])],
+    ids=["all", "every third", "the first two", "the last two", "without the first", "with a gap",
+         "backwards", "the last backwards", "none"],
+)  # fmt: skip
+def test_axes_that_an_index_counts_as_one(steps: dict[Axis, int], runs: list[tuple[int, int]]) -> None:
+    found: list[tuple[int, int]] = []
+
+    def noted(dim: Dim, first: int, last: int) -> Axis | None:
+        found.append((first, last))
+        return None
+
+    place = sum((index(axis) * step for axis, step in steps.items()), index(0))
+    dim = Dim((D, E, F), "point", "XBLOCK", 0)
+    assert with_runs(place, [dim], noted) == place and found == runs
+    half = place + floordiv(index(F), index(2))  # a quotient of an axis changes nothing for the rest
+    assert with_runs(half, [dim], noted) == half and found == 2 * runs
 
 
 def test_what_only_unread_lines_read_is_unread_too() -> None:

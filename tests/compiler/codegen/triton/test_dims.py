@@ -91,19 +91,6 @@ def test_what_is_chosen_varies_along_what_its_conditions_do() -> None:
 A, B, C = Axis("i", 2), Axis("j", 7), Axis("k", 4)
 
 
-@pytest.mark.parametrize(
-    ("steps", "runs"),
-    [({A: 28, B: 4, C: 1}, [(0, 2)]), ({A: 84, B: 12, C: 3}, [(0, 2)]), ({A: 7, B: 1, C: 14}, [(0, 1)]),
-     ({A: 1, B: 4, C: 1}, [(1, 2)]), ({B: 4, C: 1}, [(1, 2)]), ({A: 28, C: 1}, []),
-     ({A: -28, B: -4, C: -1}, [(0, 2)]),
-     ({A: 28, B: 4, C: -1}, [(0, 1)]), ({}, [])],
-    ids=["all", "every third", "the first two", "the last two", "without the first", "with a gap",
-         "backwards", "the last backwards", "none"],
-)  # fmt: skip
-def test_axes_that_an_index_counts_as_one(steps: dict[Axis, int], runs: list[tuple[int, int]]) -> None:
-    assert list(Dim((A, B, C), "point", "XBLOCK", 0).runs(steps)) == runs
-
-
 def test_an_index_of_neighbouring_axes_is_one_number() -> None:
     """Of ``i*28 + j*4 + k`` Triton would not see that neighbours in the tile are neighbours in memory."""
     whole, rows = buffer("x", 2, 7, 4), buffer("w", 2, 9, 7, 4)

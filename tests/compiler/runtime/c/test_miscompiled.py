@@ -164,7 +164,10 @@ def test_an_array_beside_an_address_that_is_counted_in_integers() -> None:
     """What gcc prints of it, and of what has only one of the two."""
     array, address = "  float kept_2[100];\n", "  _88 = (const float *) _179;\n"
     lanes = array.replace("kept_2", "D.2763")
-    assert needed_flags(f"\n;; Function k (k)\n{array}{address}") == WITHOUT_INDUCTION_VARIABLES
+    heap = "  kept_19 = __builtin_malloc (_17);\n"
+    for own in (array, heap):
+        assert needed_flags(f"\n;; Function k (k)\n{own}{address}") == WITHOUT_INDUCTION_VARIABLES
+    assert not needed_flags(f"\n;; Function k (k)\n{heap}")
     assert not needed_flags(f"\n;; Function k (k)\n{lanes}{address}")
     assert not needed_flags(f"\n;; Function k (k)\n{array}\n;; Function l (l)\n{address}")
 
