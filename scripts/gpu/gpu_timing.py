@@ -19,6 +19,8 @@ Call = Callable[[], object]
 SAMPLE_SECONDS = 4e-3
 MAX_REPEATS = 64  # the driver's queue holds about a thousand launches
 MAX_ROUNDS = 60
+HOST_CYCLES = 4_000_000  # some 2 ms: a forward and a backward pass take the host half a millisecond
+FLUSHED_BYTES = 300 << 20
 _CYCLES_A_SECOND = 1.98e9  # of an H100 or H200 at full clock; slower chips only wait a little longer
 
 
@@ -56,6 +58,24 @@ def interleaved(
             repeats, host = plans[name]
             samples[name].append(_sample(call, device, repeats, host if kernels else 0.0))
     return samples
+
+
+def cold_by_turns(calls: Sequence[Call], rounds: int) -> list[float]:
+    """Median seconds of one call of each, with nothing in the L2 cache: events around it, behind a kernel
+    that keeps the GPU waiting until all is enqueued, after a write of 300 MB."""
+    flushed = torch.empty(FLUSHED_BYTES, dtype=torch.uint8, device="cuda")
+    samples: list[list[float]] = [[] for _ in calls]
+    for _ in range(rounds):
+        for call, found in zip(calls, samples, strict=True):
+            flushed.zero_()
+            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            torch.cuda._sleep(HOST_CYCLES)
+            begin.record()
+            call()
+            end.record()
+            torch.cuda.synchronize()
+            found.append(begin.elapsed_time(end) * 1e-3)
+    return [statistics.median(each) for each in samples]
 
 
 def _plan(call: Call, device: str) -> tuple[int, float]:

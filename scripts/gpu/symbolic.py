@@ -16,7 +16,8 @@ import math
 import statistics
 import sys
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +28,12 @@ from torch.utils import _pytree
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from gpu_timing import cold_by_turns
+
 from nbcompile.backends.nbcompile import register
 
 DEVICE = "cuda"
 NEAR = 3e-2
-WAIT = 400_000  # cycles
-FLUSHED = 300 << 20
 Program = tuple[Callable[..., Any], Callable[[], tuple[Any, ...]]]
 PROGRAMS: dict[str, Program] = {}
 
@@ -211,23 +212,6 @@ def compiled(fn: Callable[..., Any], backend: str, dynamic: bool) -> Callable[..
     return torch.compile(own, backend=backend, dynamic=dynamic)
 
 
-def times(calls: Sequence[Callable[..., Any]], args: tuple[Any, ...], rounds: int) -> list[float]:
-    """Median microseconds of one call of each, by turns."""
-    flushed = torch.empty(FLUSHED, dtype=torch.uint8, device=DEVICE)
-    samples: list[list[float]] = [[] for _ in calls]
-    for _ in range(rounds):
-        for call, found in zip(calls, samples, strict=True):
-            flushed.zero_()
-            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            torch.cuda._sleep(WAIT)
-            begin.record()
-            call(*args)
-            end.record()
-            torch.cuda.synchronize()
-            found.append(begin.elapsed_time(end) * 1e3)
-    return [statistics.median(each) for each in samples]
-
-
 def agrees(got: Any, expected: Any) -> bool:
     pairs = zip(_pytree.tree_leaves(got), _pytree.tree_leaves(expected), strict=True)
     return all(torch.allclose(a.double(), b.double(), rtol=NEAR, atol=NEAR) for a, b in pairs)
@@ -247,7 +231,8 @@ def measured(name: str, rounds: int) -> list[float]:
             print(f"{name}: {way[0]}, dynamic={way[1]}, differs from eager")
     for call in calls:
         call(*args)
-    return times(calls, args, rounds)
+    seconds = cold_by_turns([partial(call, *args) for call in calls], rounds)
+    return [each * 1e6 for each in seconds]
 
 
 def main() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
+from torch.nn import functional as F
 
 from tests.golden.triton_programs import ACROSS, BF16, SHORT, empty, floats, gpu
 
@@ -63,3 +64,14 @@ def _scaled(n: int, c: int, side: int, make: Make) -> tuple[torch.Tensor, ...]:
 def columns_of_two_orders(first, second, x, scale):
     grad = first + second
     return grad, (grad * x).sum((0, 2, 3)), (grad * scale).permute(0, 2, 3, 1).contiguous()
+
+
+@gpu(
+    lambda: tuple(torch.empty(16384, 3072, dtype=BF16) for _ in range(3)),
+    lambda: tuple(torch.randn(6, 512, dtype=BF16) for _ in range(3)),
+    limits=SHORT, eager=False,
+)  # fmt: skip
+def gated_unit_backward(grad, gate, up):
+    """The two halves of a gradient: a program computes one of them."""
+    gated = torch.ops.aten.silu_backward(grad * up, gate)
+    return torch.cat([gated, grad * F.silu(gate)], -1)

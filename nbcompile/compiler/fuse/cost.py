@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from nbcompile.compiler.loop_ir.expr import TRANSCENDENTAL, WORK, Expr, Guarded, Load, Op
 from nbcompile.compiler.loop_ir.index import ONE
+from nbcompile.compiler.loop_ir.lanes import part_blocks
 from nbcompile.compiler.loop_ir.nodes import Buffer, Loop, hint_product
 
 COSTLY_LOADS = 6
@@ -14,7 +15,7 @@ COSTLY_LOADS = 6
 def evaluations(load: Load, reader: Loop) -> float:
     """How often the loop evaluates this load; one that is guarded (one part of a cat, say) at most once per
     element."""
-    return 1.0 if _guarded(reader.body, load) else steps(load, reader)
+    return 1.0 if _guarded(reader, load) else steps(load, reader)
 
 
 def steps(load: Load, reader: Loop) -> float:
@@ -25,8 +26,13 @@ def steps(load: Load, reader: Loop) -> float:
     return float(hint_product(axis.extent for axis in reader.axes[:depth]))
 
 
-def _guarded(expr: Expr, load: Load) -> bool:
-    return any(isinstance(node, Guarded) and load in set(node.inside.walk()) for node in expr.walk())
+def _guarded(reader: Loop, load: Load) -> bool:
+    guards = [node for node in reader.nodes if isinstance(node, Guarded)]
+    if any(load in set(node.inside.walk()) for node in guards):
+        return True
+    # the last part of a cat stands behind all guards
+    bounds = [bound for node in guards if load in set(node.outside.walk()) for bound in node.bounds]
+    return bool(bounds) and bool(part_blocks(reader.axes[-1], bounds))
 
 
 def many_loads(loop: Loop) -> bool:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from nbcompile.compiler.kernel_ir.values import Gathered, KernelValues, walk_values
-from nbcompile.compiler.loop_ir.index import Axis, IndexExpr
+from nbcompile.compiler.loop_ir.index import Atom, Axis, IndexExpr, Size
 from nbcompile.compiler.loop_ir.lanes import SHORT_LANE, Access, heavy, strides_of
 from nbcompile.compiler.loop_ir.nodes import Buffer, hint_product
+
+FIRST_POINTS = 64
 
 
 def accesses(values: KernelValues, buffers: dict[str, Buffer]) -> list[Access]:
@@ -20,8 +23,23 @@ def accesses(values: KernelValues, buffers: dict[str, Buffer]) -> list[Access]:
         # a gather touches an element for each point of what its index depends on
         touched = [axis for axis in values.nest.axes if axis in strides or axis in reached(place)]
         points = hint_product(axis.extent for axis in touched)
+        for axis in sorted(place.axes() - set(touched), key=lambda axis: axis.name):
+            points *= _places_along(place, axis)
         found.append(Access(buffer, points * buffers[buffer].dtype.itemsize, strides))
     return sorted(found, key=lambda access: -access.bytes)
+
+
+def _places_along(place: IndexExpr, axis: Axis) -> int:
+    """How many elements an index meets along an axis that it depends on by quotients and remainders: as many
+    in proportion as at the first points."""
+    extent = axis.extent.hint()
+    points = max(min(extent, FIRST_POINTS), 1)
+
+    def value_of(atom: Atom, point: int) -> int:
+        return point if atom == axis else atom.hint if isinstance(atom, Size) else 0
+
+    met = {place.evaluate(partial(value_of, point=point)) for point in range(points)}
+    return max(len(met) * extent // points, 1)
 
 
 def reached(place: IndexExpr) -> set[Axis]:

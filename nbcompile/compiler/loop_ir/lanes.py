@@ -6,10 +6,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from nbcompile.compiler.loop_ir.index import Axis, IndexExpr
+from nbcompile.compiler.loop_ir.index import Axis, IndexExpr, index
+
+Bound = tuple[IndexExpr, IndexExpr, IndexExpr]  # value, low, high: low <= value < high
 
 SHORT_LANE = 16
 """Neighbours: with fewer, an access is not one piece of memory."""
+BLOCKS = (1024, 512, 256, 128, 64)
+SMALLEST_PART = 256
+"""Points of the smallest block that keeps to one part of what is joined."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +39,23 @@ class Access:
         extent = lane.extent.hint()
         beyond = [axis for axis, stride in self.strides.items() if axis != lane and abs(stride) == extent]
         return [lane, *beyond] if extent < SHORT_LANE else [lane]
+
+
+def cut_well(length: int) -> list[int]:
+    """Blocks of a row that leave few lanes idle: images are often 7, 14, 28, 56 points wide."""
+    return [size for size in BLOCKS if -(-length // size) * size * 7 <= length * 8]
+
+
+def part_blocks(last: Axis, bounds: Iterable[Bound]) -> list[int]:
+    """Blocks of a row along ``last`` of which each lies either inside or outside of every one of these bounds
+    of guards: what one part of a joined row takes, say, is then not computed for the others."""
+    length = last.extent.constant
+    sizes = [size for size in cut_well(length or 1) if size >= SMALLEST_PART]
+    for value, low, high in bounds:
+        if last in value.axes() | low.axes() | high.axes():
+            edges = [(edge - (value - index(last))).constant for edge in (low, high)]
+            sizes = [size for size in sizes if all(edge is not None and edge % size == 0 for edge in edges)]
+    return sizes
 
 
 def strides_of(offset: IndexExpr, axes: Iterable[Axis]) -> dict[Axis, int]:

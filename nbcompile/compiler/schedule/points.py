@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Self
 
 from nbcompile.compiler.kernel_ir.accesses import accesses
-from nbcompile.compiler.kernel_ir.values import KernelValues, Store, Value, walk_values
+from nbcompile.compiler.kernel_ir.values import KernelValues, Store, Value, gathered, walk_values
+from nbcompile.compiler.loop_ir.expr import TRANSCENDENTAL
 from nbcompile.compiler.loop_ir.index import Axis, Mod
-from nbcompile.compiler.loop_ir.lanes import SHORT_LANE, Access, heavy
+from nbcompile.compiler.loop_ir.lanes import SHORT_LANE, Access, cut_well, heavy, part_blocks
 from nbcompile.compiler.loop_ir.nodes import Buffer, hint_product
 from nbcompile.compiler.schedule.schedule import Schedule, Work
-from nbcompile.compiler.schedule.tiling import distinct
+from nbcompile.compiler.schedule.tiling import distinct, power
 from nbcompile.compiler.stages import Config
 from nbcompile.targets import Target
 
@@ -23,6 +25,8 @@ STENCIL = 9  # loads of a point, from which on programs are small ones
 LONG_LINE = 4096  # from so long on (and odd), a row at a time spares each point a division by its length
 ODD_LINE_BLOCK = 1024  # points of a program there (measured on an H200: 403 us, with 4096 points 437 us)
 MANY_POINTS = 8 << 20  # from so many on, a row at a time
+MANY_AXES = 3  # of a permuted copy that is cut into bands for the divisions that tell them
+LONGEST_BAND = 1024  # points of several axes that a band has as its row
 MOST_BLOCKS = 65_535  # of a grid's second dimension
 
 
@@ -40,8 +44,9 @@ class Points(Schedule):
         axes = work.values.nest.axes
         block = _points_block(_count(axes), work.target)
         sizes = dict.fromkeys((block, max(block // 2, 128), block * 2, block * 4))
-        configs = tuple(Config({"XBLOCK": size}, max(1, min(8, size // 256))) for size in sizes)
-        configs += (Config({"XBLOCK": block}, max(1, min(8, block // 128))),)
+        configs = [Config({"XBLOCK": size}, max(1, min(8, size // 256))) for size in sizes]
+        few = Config({"XBLOCK": block}, max(1, min(8, block // 128)))
+        configs.insert(0 if _passes_over(work) else len(configs), few)
         return cls(x=axes, configs=distinct(configs))
 
 
@@ -108,6 +113,52 @@ class ByRows(Schedule):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Parts(Schedule):
+    """A program has a piece of a row, ``r`` of the points ``x``, that lies in one part of what is joined."""
+
+    x: tuple[Axis, ...]
+    r: tuple[Axis, ...]
+
+    name = "pointwise, part by part"
+    meaning = "A program stays in one part of what is joined: what the other parts take is not computed."
+
+    @classmethod
+    def fit(cls, work: Work) -> Self | None:
+        """Where a part takes more than loads and the edges of the parts are multiples of a block."""
+        axes = work.values.nest.axes
+        levels = [*joined(item.value for item in work.values.stores)]
+        if not axes or not levels:
+            return None
+        inside = walk_values(side for guards in levels for guard in guards for side in guard.args)
+        sizes = part_blocks(axes[-1], (bound for guards in levels for bound in guards[0].bounds))
+        if not sizes or TRANSCENDENTAL.isdisjoint(value.op for value in inside):
+            return None
+        if _count(axes) < sizes[-1] * work.target.multiprocessors * 2:
+            return None
+        configs = [Config({"RBLOCK": size}, size // 256) for size in sizes]
+        configs.append(Config({"RBLOCK": sizes[0]}, sizes[0] // 128))
+        return cls(x=axes[:-1], r=axes[-1:], configs=distinct(configs))
+
+
+def joined(values: Iterable[Value]) -> Iterator[tuple[Value, ...]]:
+    """The guards that choose one part of what is joined in these values: those of the first part, those of
+    the second, in what is outside of the first, and so on. Guards of one part all have the same bounds."""
+    pending, guards, seen = [*values], dict[int, Value](), set[int]()
+    while pending:
+        value = pending.pop()
+        if value.kind == "guard":
+            guards.setdefault(value.number, value)
+        elif value.number not in seen:
+            seen.add(value.number)
+            pending += value.inputs()
+    found = tuple(guards.values())
+    bounds = {guard.bounds for guard in found}
+    if len(bounds) == 1 and not any(gathered(expr) for bound in found[0].bounds for expr in bound):
+        yield found
+        yield from joined(guard.args[1] for guard in found)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Bands(Schedule):
     """A program has pieces of neighbouring rows: ``x`` of some ``y``, at one point of the axes ``outer``."""
 
@@ -123,8 +174,12 @@ class Bands(Schedule):
 
     @classmethod
     def fit(cls, work: Work) -> Self | None:
-        """Where such pieces cut the last axis well and some work does not vary along it: it is then done
-        once a row, not once a point."""
+        """Where such pieces cut the last axis well and some work does not vary along it, which is then done
+        once a row, not once a point; or where axes are told by fewer divisions."""
+        return cls._with_fixed_work(work) or cls._with_few_divisions(work)
+
+    @classmethod
+    def _with_fixed_work(cls, work: Work) -> Self | None:
         axes, stores = work.values.nest.axes, work.values.stores
         length = axes[-1].extent.constant if axes else None
         if len(axes) < 2 or not length or any(axes[-1] not in item.place.axes() for item in stores):
@@ -133,8 +188,7 @@ class Bands(Schedule):
         columns = sum(_along(value, axes[-1]) and axes[-2] not in value.axes for value in found)
         if columns < MANY_COLUMNS and not any(_fixed(value, axes[-1]) for value in found):
             return None
-        # images are often 7, 14, 28, 56 points wide
-        sizes = [size for size in (1024, 512, 256, 128, 64) if -(-length // size) * size * 7 <= length * 8]
+        sizes = cut_well(length)
         if not sizes and length % 32 == 0:
             sizes = [32]
         if not sizes:
@@ -154,6 +208,38 @@ class Bands(Schedule):
             Config({"YBLOCK": size // width, "XBLOCK": width}, max(1, min(8, size // 256))) for size in blocks
         )
         return cls(y=axes[:-1], x=(axes[-1],), configs=distinct(configs))
+
+    @classmethod
+    def _with_few_divisions(cls, work: Work) -> Self | None:
+        """Where a point's axes would be told by divisions by numbers that are no powers of two, some of
+        which a band has once a row: a permuted copy of many axes does hardly anything else. As many of the
+        innermost axes as a program can have are its row."""
+        axes, stores = work.values.nest.axes, work.values.stores
+        if len(axes) < MANY_AXES:
+            return None
+        found = walk_values(item.value for item in stores)
+        if any(value.kind == "guard" and _by_turns(value, axes[-1]) for value in found):
+            return None
+        for first in range(1, len(axes)):
+            row = axes[first:]
+            length = _known(row)
+            if length is None or (length > LONGEST_BAND and len(row) > 1):
+                continue
+            sizes = cut_well(length) or ([power(length)] if power(length) * 7 <= length * 8 else [])
+            if not sizes or sizes[0] < SHORT_LANE or not _divides(axes, first):
+                continue
+            if any(not set(row) <= item.place.axes() for item in stores):
+                continue
+            points = 4 if _passes_over(work) else 8  # of a thread
+            block = max(_points_block(_count(axes), work.target) * points // 8, sizes[0])
+            configs = [
+                Config(
+                    {"YBLOCK": size // sizes[0], "XBLOCK": sizes[0]}, max(1, min(8, size // (32 * points)))
+                )
+                for size in dict.fromkeys((block, max(block // 2, sizes[0]), block * 2))
+            ]
+            return cls(y=axes[:first], x=row, configs=distinct(configs))
+        return None
 
     @classmethod
     def _deep(cls, axes: tuple[Axis, ...], width: int, points: int) -> Self | None:
@@ -186,6 +272,28 @@ def _loads(stores: Sequence[Store]) -> int:
         inputs = [together[item.number] for item in value.inputs()]
         together[value.number] = max(inputs, key=len) if value.kind == "guard" else own.union(*inputs)
     return len(frozenset[int]().union(*(together[item.value.number] for item in stores)))
+
+
+def _known(axes: Sequence[Axis]) -> int | None:
+    extents = [axis.extent.constant for axis in axes]
+    return prod(item for item in extents if item) if all(extents) else None
+
+
+def _divides(axes: Sequence[Axis], first: int) -> bool:
+    """Whether a run of points would be divided by a number that is no power of two to tell one of the axes
+    up to that with the number ``first``."""
+    divisors = [_known(axes[number:]) for number in range(1, first + 1)]
+    return any(item is None or item & (item - 1) for item in divisors)
+
+
+def _passes_over(work: Work) -> bool:
+    """Whether neighbours along the last axis, a long one, are a few elements apart in something heavy:
+    a thread that has many points in a row leaves each load of its warp to as many pieces of memory."""
+    axes = work.values.nest.axes
+    if not axes or axes[-1].extent.hint() < SHORT_LANE:
+        return False
+    steps = (abs(item.strides.get(axes[-1], 0)) for item in heavy(accesses(work.values, work.buffers)))
+    return any(1 < step < SHORT_LANE for step in steps)
 
 
 def _count(axes: tuple[Axis, ...]) -> int:

@@ -30,6 +30,7 @@ from nbcompile.targets import Target
 ONE_STEP = 4096  # points of a slab that a program reads at once
 SHORTEST = 64  # points of a block that longer rows are walked in
 MOST_WARPS = 16
+WIDE_ROW = 16_384  # points of a row of which 32 warps would leave no room for a second program on the core
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,7 +152,7 @@ def held(values: KernelValues, shape: RowShape, target: Target) -> tuple[Config,
     slim = rows // max(1, 2048 // whole) >= 2 * target.multiprocessors
     each = max(1, min(2048 // whole, 64)) if slim else max(1, min(256 // whole, rows))
     each = power(each) if rows > 1 else 1
-    points = 32 if draws(values) else 16
+    points = 32 if draws(values) or whole == WIDE_ROW else 16
     enough = shape.row_bytes >= 4 and not gathers(values)  # for a program of one warp
     short = 32 < whole <= 64 and not draws(values)
     if slim and (short or (enough and (whole <= 512 or (whole == 1024 and not stores_rows(values))))):

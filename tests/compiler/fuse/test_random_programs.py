@@ -82,7 +82,7 @@ def test_forced_pairs_change_no_result(seed: int) -> None:
     compare(list(compile_aten(aten, options)(inputs)), eager, wide)
 
 
-@pytest.mark.parametrize("seed", [17, 45, 66, 96])
+@pytest.mark.parametrize("seed", [45, 66, 67, 96])
 def test_forced_pairs_change_no_result_on_a_gpu(seed: int) -> None:
     pytest.importorskip("triton")
     function, inputs = random_program(seed)

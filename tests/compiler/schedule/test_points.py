@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 
-from nbcompile.compiler.schedule.points import Bands, ByRows, Points, Square
+from nbcompile.compiler.schedule.points import Bands, ByRows, Parts, Points, Square
 from tests.compiler.schedule.cut import BF16, axes, cut, empty
 
 
@@ -85,3 +85,66 @@ def test_of_what_is_joined_one_part_is_loaded_at_a_time() -> None:
     parts = [empty(32, 32, 56, 56) for _ in range(8)]
     schedule = cut(lambda scale, *x: F.relu(torch.cat(x, 1) * scale), empty(1, 256, 1, 1), *parts)
     assert isinstance(schedule, Bands) and blocks(schedule)[0] == (2, 512, 4)
+
+
+def heads(x: torch.Tensor) -> torch.Tensor:
+    return (x * 2).transpose(1, 2).contiguous()
+
+
+def test_a_permuted_copy_divides_once_a_row() -> None:
+    schedule = cut(heads, empty(64, 197, 12, 64, dtype=BF16))
+    assert isinstance(schedule, Bands) and (axes(schedule.y), axes(schedule.x)) == ([64, 12, 197], [64])
+    assert blocks(schedule)[0] == (16, 64, 4)
+
+
+def test_a_band_has_the_axes_that_lie_innermost_together() -> None:
+    def patches(x: torch.Tensor) -> torch.Tensor:
+        return (x * 2).view(64, 3, 14, 16, 14, 16).permute(0, 2, 4, 1, 3, 5).contiguous()
+
+    schedule = cut(patches, empty(64, 3, 224, 224, dtype=BF16))
+    assert isinstance(schedule, Bands)
+    assert (axes(schedule.y), axes(schedule.x)) == ([64, 14, 14], [3, 16, 16])  # 768 points, in pieces of 256
+
+
+def test_a_long_row_of_a_permuted_copy_is_cut() -> None:
+    windows = lambda x: (x * 2).view(32, 8, 7, 8, 7, 96).permute(0, 1, 3, 2, 4, 5).contiguous()
+    schedule = cut(windows, empty(32, 56, 56, 96, dtype=BF16))
+    assert isinstance(schedule, Bands) and axes(schedule.x)[-1] == 7 * 96
+    assert blocks(schedule)[0] == (4, 256, 4)
+
+
+def test_what_is_told_without_divisions_is_a_run_of_points() -> None:
+    assert isinstance(cut(heads, empty(64, 256, 16, 64, dtype=BF16)), Points)  # powers of two are shifts
+    assert isinstance(
+        cut(heads, empty(64, 197, 12, 48, dtype=BF16)), Points
+    )  # 16 of 64 lanes would do nothing
+
+
+def test_of_every_other_element_a_thread_has_fewer() -> None:
+    every_other = lambda x: x[:, ::2] * 2
+    assert blocks(cut(every_other, empty(4096, 8192, dtype=BF16)))[0] == (1024, 8)
+    pixels = lambda x: F.pixel_unshuffle(x, 2) * 2
+    schedule = cut(pixels, empty(32, 64, 112, 112, dtype=BF16))
+    assert isinstance(schedule, Bands) and blocks(schedule)[0] == (8, 64, 4)
+    # an axis that an index meets by quotients counts among what it reads
+    assert blocks(cut(lambda x: F.pixel_unshuffle(x, 4) * 2, empty(32, 32, 128, 128)))[0] == (1024, 8)
+
+
+def test_of_what_is_joined_a_program_computes_one_part() -> None:
+    def halves(x, y):
+        return torch.cat([x.tanh(), y.sigmoid()], -1)
+
+    schedule = cut(halves, empty(16_000, 3072), empty(16_000, 3072))
+    assert isinstance(schedule, Parts) and (axes(schedule.x), axes(schedule.r)) == ([16_000], [6144])
+    assert blocks(schedule)[0] == (1024, 4)
+    # a block would lie in both parts; and nothing is computed but what is loaded
+    one = lambda x, y: torch.cat([x.tanh(), y], -1)
+    assert not isinstance(cut(one, empty(16_000, 3000), empty(16_000, 3000)), Parts)
+    joined = lambda x, y: torch.cat([x * 2, y], -1)
+    assert not isinstance(cut(joined, empty(16_000, 3072), empty(16_000, 3072)), Parts)
+
+
+def test_parts_of_other_axes_need_no_edges() -> None:
+    channels = lambda x, y, z: torch.cat([x.tanh(), y.sigmoid(), z], 1)
+    schedule = cut(channels, *(empty(64, 24, 32, 32) for _ in range(3)))
+    assert isinstance(schedule, Parts) and (axes(schedule.x), axes(schedule.r)) == ([64, 72], [1024])

@@ -2,7 +2,7 @@
 #     full[i, j, k, l] = 0
 #     _to_copy_1[i, j, k, l] = float32(grad[i, j, k, l])
 #   → index_put[i, j, k, l] = (((full[i, j, k, l] + _to_copy_1[i, j, 2*k, 2*l]) + _to_copy_1[i, j, 2*k, 2*l + 1]) + _to_copy_1[i, j, 2*k + 1, 2*l]) + _to_copy_1[i, j, 2*k + 1, 2*l + 1]
-# k0_index_put[cdiv(2097152, XBLOCK)](XBLOCK=1024), 4 warps
+# k0_index_put[cdiv(2097152, XBLOCK)](XBLOCK=1024), 8 warps
 # made by nbcompile
 import triton
 import triton.language as tl

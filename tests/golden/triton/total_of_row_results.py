@@ -3,7 +3,7 @@
 #     sum[i] = sum pow_1[i, j]  over j<10000
 #   → mean[i] = sum[i] / 10000
 #   → sum_1 = sum mean[i]  over i<32768
-# k0_pow_mean_sum[32768](RBLOCK=16384), 32 warps
+# k0_pow_mean_sum[32768](RBLOCK=16384), 16 warps
 # k0_pow_mean_sum_finish_total[cdiv(1, XBLOCK)](XBLOCK=1, SBLOCK=2048), 4 warps
 # made by nbcompile
 import triton

@@ -8,7 +8,13 @@ from nbcompile.compiler.codegen.triton.nests import TritonNest
 from nbcompile.compiler.codegen.triton.schedules.listed_axes import ListedAxesNest
 from nbcompile.compiler.codegen.triton.schedules.listed_lanes import ListedLanesNest
 from nbcompile.compiler.codegen.triton.schedules.listed_rows import ListedRowsNest
-from nbcompile.compiler.codegen.triton.schedules.points import BandsNest, LinesNest, PointsNest, SquareNest
+from nbcompile.compiler.codegen.triton.schedules.points import (
+    BandsNest,
+    LinesNest,
+    PartsNest,
+    PointsNest,
+    SquareNest,
+)
 from nbcompile.compiler.codegen.triton.schedules.products import PersistentProductNest, ProductNest
 from nbcompile.compiler.codegen.triton.schedules.rows import HeldRowsNest
 from nbcompile.compiler.codegen.triton.schedules.scan import HeldScanNest, WalkedScanNest
@@ -42,6 +48,7 @@ PRINTERS: dict[type[Schedule], type[TritonNest] | Any] = {
     points.Points: PointsNest,
     points.Square: SquareNest,
     points.ByRows: LinesNest,
+    points.Parts: PartsNest,
     points.Bands: BandsNest,
     rows.HeldRows: HeldRowsNest,
     rows.HeldIfShort: HeldIfShortNest,

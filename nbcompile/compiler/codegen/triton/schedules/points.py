@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from nbcompile.compiler.codegen.triton.block_printers import PointsPrinter
-from nbcompile.compiler.codegen.triton.dims import Dim
+from nbcompile.compiler.codegen.triton.dims import Dim, Scope
 from nbcompile.compiler.codegen.triton.nests import TritonNest
 from nbcompile.compiler.codegen.triton.tile_printer import TilePrinter
-from nbcompile.compiler.schedule.points import Bands, ByRows, Points, Square
+from nbcompile.compiler.kernel_ir.values import Value
+from nbcompile.compiler.loop_ir.index import index
+from nbcompile.compiler.schedule.points import Bands, ByRows, Parts, Points, Square, joined
 from nbcompile.compiler.stages import Config
 
 
 class PointsNest(TritonNest):
     """A run of points."""
 
-    plan: Points | Square | Bands | ByRows
+    plan: Points | Square | Bands | ByRows | Parts
 
     def write(self) -> None:
         p, grid, configs = self.head()
@@ -96,7 +99,7 @@ class BandsNest(PointsNest):
 class LinesNest(PointsNest):
     """A part of one row."""
 
-    plan: ByRows
+    plan: ByRows | Parts
 
     def head(self) -> tuple[TilePrinter, list[str], Sequence[Config]]:
         plan, configs = self.plan, self.plan.configs
@@ -111,3 +114,47 @@ class LinesNest(PointsNest):
         p.out.add(f"start = {self.program(p, 0)} % tl.{across} * RBLOCK")
         self.declare(p, r, "start", configs)
         return p, [f"{self.size(p, x.extent)} * {across}"], configs
+
+
+class PartsNest(LinesNest):
+    """A piece of a row in one part of what is joined."""
+
+    plan: Parts
+
+    def write(self) -> None:
+        p, grid, configs = self.head()
+        levels = [*joined(item.value for item in self.values.stores)]
+        self.part(p, levels, [])
+        self.add(self.symbol, p, grid, configs)
+
+    def part(
+        self, p: TilePrinter, levels: Sequence[Sequence[Value]], chosen: Sequence[Mapping[int, Value]]
+    ) -> None:
+        """What the program stores if it lies in the first of the parts that are left, and if it does not.
+        ``chosen``: what the guards of each level so far are there, by number; what those of one level are is
+        chosen by the next."""
+        if not levels:
+            scope: Scope = {}
+            for values in reversed(chosen):
+                scope = p.define([*values.values()], scope, always=True)
+                scope |= {number: p.text(value, scope) for number, value in values.items()}
+            self.store_all(p, self.values.stores, scope)
+            return
+        guards, rest = levels[0], levels[1:]
+        for side, line in enumerate((f"if {self.lies_in(p, guards[0])}:", "else:")):
+            p.out.enter(line, axes=())
+            sides = {guard.number: guard.args[side] for guard in guards}
+            self.part(p, rest if side else (), [*chosen, sides])
+            p.out.leave()
+
+    def lies_in(self, p: TilePrinter, guard: Value) -> str:
+        """Whether the first point of the program lies in a part, as all of its points do then."""
+        (last,) = self.plan.r
+        along = [bound for bound in guard.bounds if last in bound[0].axes()]
+        others = tuple(bound for bound in guard.bounds if bound not in along)
+        tests = [p.test(replace(guard, bounds=others), {}, ())[0]]
+        for item, low, high in along:
+            shift = item - index(last)
+            tests += [f"(start >= {low - shift})"] * (low != shift)
+            tests += [f"(start < {high - shift})"] * (high - shift != last.extent)
+        return " & ".join(filter(None, tests)) or "True"

@@ -7,11 +7,15 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+import torch
+import torch.nn.functional as F
 
 from nbcompile.compiler.loop_ir.index import Axis, Size, index
 from nbcompile.compiler.stages import Config
 from tests.compiler.codegen.c.by_hand import buffer, group, loop, read
+from tests.compiler.codegen.running import aten_of
 from tests.compiler.codegen.triton.schedules.printing import chosen, functions, kernel, lines, nest, printed
+from tests.compiler.codegen.triton_running import generated, run_interpreted, small_chip
 from tests.compiler.schedule.cut import cut, cut_all, empty, work_by_hand, work_of
 
 SCALED = lambda x, a, b: (x * a + b, a * 2)  # of which the second is the same in all rows
@@ -121,3 +125,51 @@ def test_random_numbers_are_told_where_bands_of_whole_fours_start() -> None:
     twos = (*schedule.configs, Config({"YBLOCK": 2, "XBLOCK": 128}, 1))
     printer, _, _ = nest(work, replace(schedule, configs=twos)).head()
     assert printer.starts == {}
+
+
+def test_parts_are_told_by_the_first_point_and_what_is_done_with_all_is_done_in_each() -> None:
+    def scaled(x, y, z, scale):
+        return torch.cat([x.tanh(), y.sigmoid(), z], -1) * scale
+
+    made = kernel(scaled, *(empty(4096, 512) for _ in range(3)), empty(1))
+    assert functions(made)[0] == [
+        "i = tl.program_id(0) // tl.cdiv(1536, RBLOCK)",
+        "start = tl.program_id(0) % tl.cdiv(1536, RBLOCK) * RBLOCK",
+        "j = start + tl.arange(0, RBLOCK)",
+        "if (start < 512):",
+        "x = tl.load(x_ptr + i*512 + j)",
+        "tanh = libdevice.tanh(x)",
+        "scale = tl.load(scale_ptr + 0)",
+        "tl.store(mul_ptr + i*1536 + j, tanh * scale)",
+        "else:",
+        "if (start >= 512) & (start < 1024):",
+        "y = tl.load(y_ptr + i*512 + j - 512)",
+        "sigmoid_ = sigmoid(y)",
+        "scale_2 = tl.load(scale_ptr + 0)",
+        "tl.store(mul_ptr + i*1536 + j, sigmoid_ * scale_2)",
+        "else:",
+        "z = tl.load(z_ptr + i*512 + j - 1024)",
+        "scale_3 = tl.load(scale_ptr + 0)",
+        "tl.store(mul_ptr + i*1536 + j, z * scale_3)",
+    ]
+
+
+JOINED = {
+    "nested": lambda a, b, c: torch.cat([a.tanh(), torch.cat([b.sigmoid() * 2, c], -1) + 1, b], -1) * 3,
+    "two of one kind": lambda a, b, c: torch.cat([a.exp(), b], -1) + torch.cat([b, c.sin()], -1),
+    "rows": lambda a, b, c: torch.cat([a.exp(), b.sin(), c], 0) * 2,
+    "padded": lambda a, b, c: F.pad(a.tanh() * b, (256, 512)) - 1,
+    "gathered": lambda a, b, c: torch.cat([a.exp(), b[(c[:, 0].abs() * 9).long() % 9]], -1),
+}
+
+
+@pytest.mark.parametrize("name", JOINED)
+def test_numbers_of_what_is_joined(name: str) -> None:
+    torch.manual_seed(0)
+    inputs = [torch.randn(9, 256) for _ in range(3)]
+    graph = aten_of(JOINED[name], *inputs)
+    with small_chip(1):
+        _, source = generated(graph)
+    assert any(item.schedule == "pointwise, part by part" for item in source.kernels)
+    (got,) = run_interpreted(source, graph, inputs)
+    torch.testing.assert_close(got, JOINED[name](*inputs))
