@@ -234,10 +234,11 @@ answer = {
 # | `recompute` | the first would be computed many times over |
 # | `few-rows` | there are too few rows for the cores to share: one kernel would leave cores idle |
 # | `too-many-buffers` | one kernel would touch more than 64 tensors |
+# | `left` | they were joined, until the first could join a kernel that saves far more |
 #
 # The first four are about what is *possible*. `recompute` and `few-rows` are about *cost*: the kernel could
 # be made, and would be correct, and the compiler estimates that it is slow. The record marks these as
-# `forceable`. The last is a plain limit.
+# `forceable`. `too-many-buffers` is a plain limit.
 
 # %%
 for decision in ours.decisions:

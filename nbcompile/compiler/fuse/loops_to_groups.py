@@ -14,6 +14,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Literal
 
+from nbcompile.compiler.fuse.company import RETHOUGHT, parted
 from nbcompile.compiler.fuse.cost import bytes_saved
 from nbcompile.compiler.fuse.dependencies import dependencies, reads
 from nbcompile.compiler.fuse.halves import read_as_stored
@@ -195,6 +196,9 @@ class _Fuser:
             merged = Refusal("cycle", "another kernel between them needs one and makes the other")
         if merged is None:
             merged = merge(one, two, self.uses)
+            may_leave = kind != "siblings" and not self.rules
+            if isinstance(merged, Refusal) and merged.code in RETHOUGHT and may_leave:
+                merged = self._leaving(first, second, saved) or merged
         by_user = isinstance(merged, Refusal) and merged.code == "user"
         forceable = False
         if isinstance(merged, Group) and self.rules and not wanted:
@@ -222,6 +226,45 @@ class _Fuser:
         by_user = by_user or (wanted and not self.options.fuse)
         how = self._how(first, second, buffer, kind)
         self._record(first.id, second.id, kind, None, saved, how, by_user=by_user)
+
+    def _leaving(self, first: Loop, second: Loop, saved: int) -> Group | None:
+        """The group of a reader with what makes what it reads, after that has left those that it was joined
+        to for far less; None, and all is as before, if that does not help."""
+        a, b = self.group_of[first.id], self.group_of[second.id]
+        whole, reader = self.groups[a], self.groups[b]
+        assert isinstance(whole, Group) and isinstance(reader, Group)
+        groups = parted(whole, first, saved, self.uses)
+        merged = merge(groups[0], reader, self.uses) if groups else None
+        if not isinstance(merged, Group):
+            return None
+        before = dict(self.groups), dict(self.group_of), dict(self.latest)
+        numbers = [a, *itertools.islice(itertools.count(max(self.groups) + 1), len(groups) - 1)]
+        for number, group in zip(numbers, groups, strict=True):
+            loops = sorted(group.loops, key=lambda loop: self.order[loop.id])
+            self.groups[number] = replace(group, loops=tuple(loops))
+            self.latest[number] = self.latest[a]
+            self.group_of |= dict.fromkeys((loop.id for loop in group.loops), number)
+        if self._cycle(a, b) or any(map(self._needs_itself, numbers)):
+            self.groups, self.group_of, self.latest = before
+            return None
+        left = {loop.id for loop in groups[0].loops}
+        why = f"{first.name} joined {second.name} instead, which saves more"
+        for place, item in enumerate(self.decisions):
+            inside = {item.producer, item.consumer} <= {loop.id for loop in whole.loops}
+            if item.accepted and inside and (item.producer in left) != (item.consumer in left):
+                self.decisions[place] = replace(item, accepted=False, code="left", reason=why)
+        return merged
+
+    def _needs_itself(self, number: int) -> bool:
+        pending, seen = [*self._predecessors(number)], set[int]()
+        while pending:
+            before = pending.pop()
+            if before == number:
+                return True
+            if before not in seen:
+                seen.add(before)
+                pending += self._predecessors(before)
+        return False
 
     def _failed(self, one: Group, two: Group) -> Refusal | None:
         for loop in one.loops + two.loops if self.alone else ():
