@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import operator
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
@@ -15,7 +16,7 @@ from torch.utils._pytree import tree_leaves
 from nbcompile.compiler import other_devices
 from nbcompile.compiler.in_aten import shares_elements
 from nbcompile.compiler.loop_ir.computed_sizes import PythonNumber, base_sizes
-from nbcompile.compiler.loop_ir.expr import SizeNumber
+from nbcompile.compiler.loop_ir.expr import Constant, Expr, Load, SizeNumber
 from nbcompile.compiler.loop_ir.index import ZERO, IndexExpr, Size, index
 from nbcompile.compiler.loop_ir.known_sizes import sizes_given, sizes_in, sizes_returned
 from nbcompile.compiler.loop_ir.nodes import (
@@ -108,7 +109,7 @@ def aten_to_loops(
     )  # fmt: skip
     live = without_dead_statements(replace(program, facts=(*program.facts, *checked(program))))
     _check_sizes(live)
-    return live
+    return with_own_numbers(live)
 
 
 def _returned(graph: AtenGraph, output: fx.Node) -> list[Any]:
@@ -158,6 +159,46 @@ def _check_sizes(program: LoopProgram) -> None:
     wanted = base_sizes(index(atom) for atom in atoms if isinstance(atom, Size))
     for name in sorted(wanted.union(*map(sizes_in, program.statements), sizes_returned(program)) - told):
         raise SymbolicSizeError(f"the size {name} is neither an input nor an extent of one")
+
+
+def with_own_numbers(program: LoopProgram) -> LoopProgram:
+    """The program with a number that several loops read made for each of them, within its kernel: made for
+    all, it would be stored by one kernel for the others."""
+    numbers: dict[str, Loop] = {}
+    taken: set[str] = set()
+    names, statements, spans = {*program.buffers()}, list[Statement](), dict(program.spans)
+    loops = [item.id.rpartition(".l")[2] for item in program.statements if isinstance(item, Loop)]
+    ids = itertools.count(max(map(int, loops), default=0) + 1)
+    for item in program.statements:
+        if isinstance(item, Loop):
+            if not item.axes and isinstance(item.body, Constant) and not program.results & {item.name}:
+                numbers[item.name] = item
+            read = [node.buffer for node in item.nodes if isinstance(node, Load)]
+            for name in dict.fromkeys(name for name in read if name in numbers):
+                if name not in taken:
+                    taken.add(name)
+                    continue
+                number = numbers[name]
+                own = next(new for n in itertools.count(2) if (new := f"{name}_{n}") not in names)
+                names.add(own)
+                copy = replace(
+                    number,
+                    id=f"{program.graph}.l{next(ids)}",
+                    outputs=(replace(number.outputs[0], name=own),),
+                )
+                statements.append(copy)
+                spans[copy.id] = spans.get(number.id, ())
+                item = replace(item, body=_reading(item.body, name, own))
+        statements.append(item)
+    return replace(program, statements=tuple(statements), spans=spans)
+
+
+def _reading(expr: Expr, name: str, other: str) -> Expr:
+    """The expression with another buffer read in place of the one with this name."""
+    if isinstance(expr, Load):
+        return replace(expr, buffer=other) if expr.buffer == name else expr
+    children = tuple(_reading(item, name, other) for item in expr.children())
+    return expr.rebuild(children, expr.indices())
 
 
 def without_dead_statements(program: LoopProgram) -> LoopProgram:

@@ -92,3 +92,32 @@ def test_what_each_needs_of_the_other_stays_together() -> None:
     in_order(loops_to_groups(aten_to_loops(aten, H100), H100))
     for one, two in zip(compile_aten(aten)(inputs), both(*inputs), strict=True):
         torch.testing.assert_close(one, two)
+
+
+def test_a_number_that_two_kernels_read_is_made_in_each() -> None:
+    def of_both(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        zero = torch.scalar_tensor(0.0)
+        rows = torch.where(x > 0, x, zero).sum(1)
+        return rows, torch.where(y > 1, zero, y).sum(0), torch.where(y[0] > 0, y[0], zero)
+
+    inputs = torch.randn(40, 24), torch.randn(30, 50)
+    aten = aten_of(of_both, *inputs)
+    program = aten_to_loops(aten, NO_CACHE)
+    numbers = [item.name for item in program.statements if item.name.startswith("scalar_tensor")]
+    assert numbers == ["scalar_tensor", "scalar_tensor_2", "scalar_tensor_3"]
+    fused = loops_to_groups(program, H100)
+    assert not any(name in group.stored for group in fused.groups for name in numbers)
+    for one, two in zip(compile_aten(aten)(inputs), of_both(*inputs), strict=True):
+        torch.testing.assert_close(one, two)
+
+
+def test_a_number_that_is_a_result_is_one() -> None:
+    def of_both(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        zero = torch.scalar_tensor(0.0)
+        return torch.where(x > 0, x, zero).sum(1), torch.where(x > 0, x, zero).sum(0), zero
+
+    inputs = (torch.randn(40, 24),)
+    aten = aten_of(of_both, *inputs)
+    assert "scalar_tensor_2" not in aten_to_loops(aten, NO_CACHE).buffers()
+    for one, two in zip(compile_aten(aten)(inputs), of_both(*inputs), strict=True):
+        torch.testing.assert_close(one, two)
