@@ -95,6 +95,8 @@ class Combination:
     def fits(self, present: CompileSettings) -> bool:
         """Whether all of them mean something to the compiler that they go with."""
         backend = self.compiler.backend if self.compiler is not None else present.backend_name
+        if backend == "eager" and any(item.dynamic is not None or item.optimizer for item in self.switches):
+            return False  # nothing is compiled
         return all(switch.only in ("", backend) for switch in self.switches)
 
     def settings(self, present: CompileSettings) -> CompileSettings:

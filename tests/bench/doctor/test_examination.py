@@ -312,3 +312,16 @@ def test_why_a_compiler_is_not_tried_is_what_keeps_it_from_running() -> None:
     assert on_cpu["cudagraphs"] == "its code does not run on cpu"
     assert on_gpu["cudagraphs"].startswith("it replays eager's kernels")
     assert on_cpu["aot_eager"] == on_gpu["aot_eager"] == "it is there to look for errors with"
+
+
+def test_eager_has_no_symbols_and_compiles_no_step() -> None:
+    symbols = Switch("sizes are symbols", "dynamic", dynamic=True)
+    step = Switch("compiled optimizer", "optimizer", optimizer=True)
+    apart = Switch("bfloat16", "precision", dtype="bfloat16")
+    eager = Switch("eager", "compiler", backend="eager")
+    for present in (CompileSettings(), CompileSettings("eager")):
+        assert not Combination.of((eager, symbols)).fits(present)
+        assert not Combination.of((eager, step)).fits(present)
+        assert Combination.of((eager, apart)).fits(present)
+    assert Combination.of((symbols, step)).fits(CompileSettings())
+    assert not Combination((symbols,)).fits(CompileSettings("eager"))
