@@ -26,6 +26,7 @@ LONG_LINE = 4096  # from so long on (and odd), a row at a time spares each point
 ODD_LINE_BLOCK = 1024  # points of a program there (measured on an H200: 403 us, with 4096 points 437 us)
 MANY_POINTS = 8 << 20  # from so many on, a row at a time
 MANY_AXES = 3  # of a permuted copy that is cut into bands for the divisions that tell them
+SYMBOLIC_BLOCK = 256  # points of a row whose length is a symbol that a band has at once
 LONGEST_BAND = 1024  # points of several axes that a band has as its row
 MOST_BLOCKS = 65_535  # of a grid's second dimension
 
@@ -213,19 +214,15 @@ class Bands(Schedule):
     def _with_few_divisions(cls, work: Work) -> Self | None:
         """Where a point's axes would be told by divisions by numbers that are no powers of two, some of
         which a band has once a row: a permuted copy of many axes does hardly anything else. As many of the
-        innermost axes as a program can have are its row."""
+        innermost axes as a program can have are its row. A division by a size takes more than the rest of a
+        point's work."""
         axes, stores = work.values.nest.axes, work.values.stores
-        if len(axes) < MANY_AXES:
-            return None
         found = walk_values(item.value for item in stores)
         if any(value.kind == "guard" and _by_turns(value, axes[-1]) for value in found):
             return None
         for first in range(1, len(axes)):
             row = axes[first:]
-            length = _known(row)
-            if length is None or (length > LONGEST_BAND and len(row) > 1):
-                continue
-            sizes = cut_well(length) or ([power(length)] if power(length) * 7 <= length * 8 else [])
+            sizes = _blocks_of(row, len(axes))
             if not sizes or sizes[0] < SHORT_LANE or not _divides(axes, first):
                 continue
             if any(not set(row) <= item.place.axes() for item in stores):
@@ -272,6 +269,16 @@ def _loads(stores: Sequence[Store]) -> int:
         inputs = [together[item.number] for item in value.inputs()]
         together[value.number] = max(inputs, key=len) if value.kind == "guard" else own.union(*inputs)
     return len(frozenset[int]().union(*(together[item.value.number] for item in stores)))
+
+
+def _blocks_of(row: Sequence[Axis], axes: int) -> list[int]:
+    """Blocks that cut a band's row well, the largest first, where a nest of so many axes may have one."""
+    length = _known(row)
+    if length is None:  # short ones if it is shorter than now: others would leave most lanes idle
+        return [SYMBOLIC_BLOCK] if len(row) == 1 and row[0].extent.hint() >= SYMBOLIC_BLOCK else []
+    if axes < MANY_AXES or (length > LONGEST_BAND and len(row) > 1):
+        return []
+    return cut_well(length) or ([power(length)] if power(length) * 7 <= length * 8 else [])
 
 
 def _known(axes: Sequence[Axis]) -> int | None:

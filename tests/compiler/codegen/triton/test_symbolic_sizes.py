@@ -143,6 +143,25 @@ def test_axes_of_symbolic_extents_are_told_by_as_few_divisions_as_can_be() -> No
     assert body.count(" // ") + body.count(" % ") == 4 and body.count("_ptr + point, ") == 2, text
 
 
+def test_a_row_of_symbolic_length_is_cut_into_blocks_and_divides_nothing_a_point() -> None:
+    def gated(x: torch.Tensor) -> torch.Tensor:
+        a, b = x.chunk(2, -1)
+        return F.silu(a) * b
+
+    def scaled(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return torch.relu(x * w[:, None])
+
+    for function in (gated, scaled):
+        run = nbcompile.compile(function, dynamic=True, options=INTERPRET)
+        for size in ((30, 600), (7, 1024), (3, 10), (2, 2002), (1000, 4)):
+            inputs = [torch.randn(size), torch.randn(size[0])][: 1 if function is gated else 2]
+            torch.testing.assert_close(run(*inputs), function(*inputs))
+        (kernel,) = run.compilation.kernels
+        assert kernel.schedule == "pointwise, bands of rows" and kernel.launches[0].constants["XBLOCK"] == 256
+        text = kernel.sources["triton"]
+        assert " % s" not in text[text.index("):\n") :]
+
+
 def test_a_size_that_needs_64_bit_indices_is_captured_anew(monkeypatch):
     from torch._dynamo.utils import counters
 
