@@ -171,7 +171,8 @@ def with_own_numbers(program: LoopProgram) -> LoopProgram:
     ids = itertools.count(max(map(int, loops), default=0) + 1)
     for item in program.statements:
         if isinstance(item, Loop):
-            if not item.axes and isinstance(item.body, Constant) and not program.results & {item.name}:
+            made = item.kind == "pointwise" and not item.axes and isinstance(item.body, Constant)
+            if made and item.name not in program.results:
                 numbers[item.name] = item
             read = [node.buffer for node in item.nodes if isinstance(node, Load)]
             for name in dict.fromkeys(name for name in read if name in numbers):
