@@ -7,7 +7,7 @@ backward pass beside what it masks) can bar a large one later (the softmax of wh
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from nbcompile.compiler.fuse.cost import bytes_saved
 from nbcompile.compiler.fuse.legality import Refusal, Uses, merge, single
@@ -20,11 +20,18 @@ RETHOUGHT = frozenset({"different-shape", "different-axes", "other-rows"})
 """Refusals that may be due to what a loop was joined to."""
 
 
-def parted(group: Group, loop: Loop, saved: int, uses: Uses) -> list[Group]:
+def parted(
+    group: Group, loop: Loop, saved: int, uses: Uses, wanted: Collection[tuple[str, str]] = ()
+) -> list[Group]:
     """The groups that ``group`` comes apart into, the one that has ``loop`` first; none if it does not:
-    nothing in it can be left for ``saved`` bytes, or what is left saved too much."""
+    nothing in it can be left for ``saved`` bytes, or what is left saved too much. Pairs that are ``wanted``,
+    by their names, are not parted."""
     shared = [(one, two, size) for one, two, size in _shared(group, uses) if size]
-    stay = _together(loop, [pair for pair in shared if pair[2] * FAR_MORE >= saved], group.loops)
+    close = [
+        (one, two, size) for one, two, size in shared
+        if size * FAR_MORE >= saved or (one.name, two.name) in wanted
+    ]  # fmt: skip
+    stay = _together(loop, close, group.loops)
     stay = _with_own(stay, group, uses)
     rest = [item for item in group.loops if item not in stay]
     lost = sum(size for one, two, size in shared if (one in stay) != (two in stay))

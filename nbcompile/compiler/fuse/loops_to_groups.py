@@ -233,7 +233,7 @@ class _Fuser:
         a, b = self.group_of[first.id], self.group_of[second.id]
         whole, reader = self.groups[a], self.groups[b]
         assert isinstance(whole, Group) and isinstance(reader, Group)
-        groups = parted(whole, first, saved, self.uses)
+        groups = parted(whole, first, saved, self.uses, self.options.force_fuse)
         merged = merge(groups[0], reader, self.uses) if groups else None
         if not isinstance(merged, Group):
             return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import torch
@@ -121,3 +122,14 @@ def test_a_number_that_is_a_result_is_one() -> None:
     assert "scalar_tensor_2" not in aten_to_loops(aten, NO_CACHE).buffers()
     for one, two in zip(compile_aten(aten)(inputs), of_both(*inputs), strict=True):
         torch.testing.assert_close(one, two)
+
+
+def test_a_pair_that_the_user_wants_is_not_parted() -> None:
+    function, make = PROGRAMS["masked mean"]
+    program = aten_to_loops(aten_of(function, *make()), H100)
+    fused = loops_to_groups(program, H100)
+    (left,) = [item for item in fused.decisions if item.code == "left"]
+    made = {loop.id: loop.name for group in fused.groups for loop in group.loops}
+    pair = made[left.producer], made[left.consumer]
+    forced = loops_to_groups(program, replace(H100, force_fuse=(pair,)))
+    assert any(set(pair) <= group for group in names(forced))
