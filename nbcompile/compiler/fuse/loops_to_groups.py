@@ -160,7 +160,7 @@ class _Fuser:
         )  # fmt: skip
         for other in reversed(list(itertools.islice(alike, 3))):
             if self.group_of[other.id] != self.group_of[loop.id]:
-                self._try(other, loop, "siblings", 0, self.uses.buffers[loop.reads()[0].buffer])
+                self._try(other, loop, "siblings", 0, self.uses.buffers[next(iter(reads(loop)))])
 
     def _sources(self, loop: Loop) -> set[int]:
         """The groups, other than its own, that make what a loop reads."""

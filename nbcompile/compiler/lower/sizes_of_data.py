@@ -48,7 +48,7 @@ def called_as_it_is(target: Any, fake: Any) -> str:
 
 def number_of(builder: Builder, target: Any, args: Any, fake: Any) -> Any:
     """A symbolic number or a comparison of two, as the graph computes it from ``args``."""
-    if isinstance(fake, torch.SymBool) and target in _COMPARISONS:
+    if isinstance(fake, torch.SymBool) and target in _COMPARISONS and _are_sizes(args):
         left, right = map(builder.size, args)
         return SizeComparison(left, _COMPARISONS[target], right)
     if target is torch.sym_not and isinstance(args[0], SizeComparison):
@@ -57,6 +57,10 @@ def number_of(builder: Builder, target: Any, args: Any, fake: Any) -> Any:
     if target is aten._local_scalar_dense.default and isinstance(number, IndexExpr | PythonNumber):
         _ask(builder, target, args, number, truth=isinstance(fake, torch.SymBool))
     return number
+
+
+def _are_sizes(args: Sequence[Any]) -> bool:
+    return all(isinstance(item, int | torch.SymInt | IndexExpr) for item in args)
 
 
 def _as_number(builder: Builder, fake: Any) -> IndexExpr | SizeNumber | PythonNumber:

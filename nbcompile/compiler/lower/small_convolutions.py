@@ -34,6 +34,8 @@ def small_convolution(b: Builder, target: Any, args: Sequence[Any], kwargs: Any)
     images, sizes = ([extent.constant for extent in each.shape] for each in (x, weight))
     if not is_small(images, sizes, groups, transposed) or _innermost(x):
         return None
+    if not _is_known(*stride, *padding, *dilation):
+        return None
     channels, of_a_group = sizes[1] or 0, (sizes[0] or 0) // groups
     windows, x = _windows(b, x, weight, stride, padding, dilation, channels)
 
@@ -49,6 +51,11 @@ def small_convolution(b: Builder, target: Any, args: Sequence[Any], kwargs: Any)
     return b.generate(b.result_shape(), b.result_dtype(), body)
 
 
+def _is_known(*numbers: Any) -> bool:
+    """Whether none of them is a symbol: with ``dynamic=True`` steps and paddings are, too."""
+    return all(isinstance(each, int) for each in numbers)
+
+
 def small_convolution_backward(b: Builder, target: Any, args: Sequence[Any], kwargs: Any) -> Any:
     """``convolution_backward(grad, x, weight)`` in loops: a gradient of the image that is a small convolution
     again, by the window turned round, and of each of the weight's elements a sum. None where that gains
@@ -59,6 +66,8 @@ def small_convolution_backward(b: Builder, target: Any, args: Sequence[Any], kwa
     rank = len(weight.shape) - 2
     images, sizes = ([extent.constant for extent in each.shape] for each in (x, weight))
     outer, inner, *window = [size or 0 for size in sizes]
+    if not _is_known(*stride, *padding, *dilation):
+        return None
     padding, dilation = (padding * rank)[:rank], (dilation * rank)[:rank]
     around = [step * (size - 1) - more for step, size, more in zip(dilation, window, padding, strict=True)]
     turned = (inner * groups, outer // max(groups, 1), *window)  # the weight, as the gradient sees it

@@ -173,3 +173,19 @@ def test_a_check_is_relied_on_where_nothing_needs_its_size_before() -> None:
     )
     assert checked(early) == (index(4) - size,) and checked(late) == ()
     assert dependencies(early, {})["l0"] == {"c0", "c1"}
+
+
+@pytest.mark.parametrize("value", [1.5, -1.5, 0.0])
+def test_a_comparison_of_a_float_that_data_tells_is_a_number(
+    value: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch._dynamo.config, "capture_scalar_outputs", True)
+
+    def function(x: torch.Tensor, s: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return x + (s.item() > 0), x * (s.item() >= x.shape[0])
+
+    torch._dynamo.reset()
+    run = nbcompile.compile(function, options={"cache": False})
+    inputs = torch.ones(2), torch.tensor(value)
+    torch.testing.assert_close(run(*inputs), function(*inputs))
+    assert run.ran_compiled and len(run.graphs_run) == 1, run.eager_reason

@@ -183,3 +183,24 @@ def test_symbolic_sizes_are_left_to_the_library() -> None:
         x = torch.randn(2, 1, size, size)
         torch.testing.assert_close(run(x), F.conv2d(x, weight, padding=1))
     assert run.ran_compiled
+
+
+@pytest.mark.parametrize("gradients", [False, True])
+def test_symbolic_steps_and_paddings_are_left_to_the_library(gradients: bool) -> None:
+    """Of two convolutions of one image, that differ, Dynamo takes the numbers for symbols."""
+
+    def both(x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+        return F.conv2d(x[:, :1], weight, padding=3, stride=3), F.conv2d(x[:, :1], weight, padding="same")
+
+    torch._dynamo.reset()
+    run = nbcompile.compile(both, dynamic=True, options={"cache": False})
+    inputs = [torch.randn(size, dtype=torch.float64) for size in ((2, 4, 5, 7), (1, 1, 3, 3))]
+    inputs = [each.requires_grad_(gradients) for each in inputs]
+    found, expected = run(*inputs), both(*inputs)
+    torch.testing.assert_close(found, expected)
+    if gradients:
+        results = [torch.autograd.grad([each.sum() for each in item], inputs) for item in (found, expected)]
+        torch.testing.assert_close(*results)
+    assert run.ran_compiled, run.eager_reason
+    fused = {graph.id for graph in run.compilation.graphs if graph.stage == "fused"}
+    assert fused == {"g0.fw.fused"} | ({"g0.bw.fused"} if gradients else set())
