@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import statistics
 import sys
-import types
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -28,6 +27,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from gpu_timing import cold_by_turns
 from more_pattern_programs import SECOND
 from pattern_programs import FIRST, Pattern
+from symbolic import compiled
 
 from nbcompile.backends.nbcompile import register
 
@@ -50,12 +50,6 @@ def step(call: Callable[..., Any], pattern: Pattern) -> Callable[[], list[Tensor
         return [*outputs, *torch.autograd.grad(with_gradients, learned, pattern.gradients(with_gradients))]
 
     return run
-
-
-def compiled(fn: Callable[..., Any], backend: str) -> Callable[..., Any]:
-    """The function under a code object of its own name, so that none is compiled for another's sizes."""
-    own = types.FunctionType(fn.__code__, fn.__globals__, f"{fn.__name__}_{backend}")
-    return torch.compile(own, backend=backend, dynamic=False)
 
 
 def error(got: Sequence[Tensor], expected: Sequence[Tensor]) -> float:
@@ -82,7 +76,10 @@ def measured(name: str, pattern: Pattern, rounds: int, with_kernels: bool) -> fl
     torch._dynamo.reset()
     torch.manual_seed(0)
     pattern.prepare()
-    calls = [step(pattern.fn, pattern), *(step(compiled(pattern.fn, item), pattern) for item in BACKENDS)]
+    calls = [
+        step(pattern.fn, pattern),
+        *(step(compiled(pattern.fn, item, False), pattern) for item in BACKENDS),
+    ]
     expected, *results = [call() for call in calls]
     errors = [error(each, expected) if pattern.is_repeatable else 0.0 for each in results]
     for call in calls:

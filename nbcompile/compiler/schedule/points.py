@@ -114,11 +114,8 @@ class ByRows(Schedule):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Parts(Schedule):
-    """A program has a piece of a row, ``r`` of the points ``x``, that lies in one part of what is joined."""
-
-    x: tuple[Axis, ...]
-    r: tuple[Axis, ...]
+class Parts(ByRows):
+    """A program has a part of one row that lies in one part of what is joined."""
 
     name = "pointwise, part by part"
     meaning = "A program stays in one part of what is joined: what the other parts take is not computed."

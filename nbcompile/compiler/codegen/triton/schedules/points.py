@@ -18,7 +18,7 @@ from nbcompile.compiler.stages import Config
 class PointsNest(TritonNest):
     """A run of points."""
 
-    plan: Points | Square | Bands | ByRows | Parts
+    plan: Points | Square | Bands | ByRows
 
     def write(self) -> None:
         p, grid, configs = self.head()
@@ -99,7 +99,7 @@ class BandsNest(PointsNest):
 class LinesNest(PointsNest):
     """A part of one row."""
 
-    plan: ByRows | Parts
+    plan: ByRows
 
     def head(self) -> tuple[TilePrinter, list[str], Sequence[Config]]:
         plan, configs = self.plan, self.plan.configs
