@@ -41,6 +41,19 @@ class ComputedSize(Size):
         self.number = number
 
 
+class ExactPart(ComputedSize):
+    """What a size that is surely a multiple of ``divisor`` has it times: ``whole`` is written as the product
+    of the two, which leaves no quotient in what is computed of it."""
+
+    __slots__ = ("divisor", "whole")
+
+    def __init__(self, whole: Size, divisor: int) -> None:
+        self.whole, self.divisor = whole, divisor
+        number = PythonNumber(f"{whole.text} // {divisor}", frozenset([whole.text]))
+        least = None if whole.least is None else -(-whole.least // divisor)
+        super().__init__(f"{whole.text}_over_{divisor}", whole.hint // divisor, least, number, whole.most)
+
+
 class DrawCounter(ComputedSize):
     """The first block of random words that is for the ``number``-th draw of a graph alone. It is an
     argument of the kernel, though it is known, so that equal layers have equal kernels."""
@@ -62,27 +75,39 @@ def only_size(extent: IndexExpr) -> Size | None:
 
 
 class Telling(NamedTuple):
-    """A size that an extent tells: the extent is ``factor * size + offset``."""
+    """A size that an extent tells: the extent is ``factor * part + offset``, and the size that part
+    ``times`` times."""
 
     size: Size
-    factor: int
-    offset: int
+    factor: int = 1
+    offset: int = 0
+    times: int = 1
 
     def text(self, extent: str) -> str:
         """The size in Python, of the text of the extent."""
         less = f"{extent} {'-' if self.offset > 0 else '+'} {abs(self.offset)}" if self.offset else extent
-        return less if self.factor == 1 else f"({less}) // {self.factor}"
+        divisor, times = self.factor, self.times
+        if divisor % times == 0:
+            divisor, times = divisor // times, 1
+        part = less if divisor == 1 else f"({less}) // {divisor}"
+        return part if times == 1 else f"({part}) * {times}"
+
+    def value(self, extent: int) -> int:
+        """The size, of the number that the extent is."""
+        return (extent - self.offset) // self.factor * self.times
 
 
 def told_by(extent: IndexExpr) -> Telling | None:
     """The only size that an extent is made of, which it then tells: a padded axis's is ``s + 3``."""
-    if (size := only_size(extent)) is not None:
-        return Telling(size, 1, 0)
-    atoms = extent.atoms()
-    size = only_size(IndexExpr({(next(iter(atoms)),): 1})) if len(atoms) == 1 else None
+    (atom, *others) = extent.atoms() or (None,)
+    if others or not isinstance(atom, Size):
+        return None
+    size, times = (atom.whole, atom.divisor) if isinstance(atom, ExactPart) else (atom, 1)
     terms = dict(extent.terms)
-    factor, offset = terms.pop((size,), 0) if size is not None else 0, terms.pop((), 0)
-    return Telling(size, factor, offset) if size is not None and factor and not terms else None
+    factor, offset = terms.pop((atom,), 0), terms.pop((), 0)
+    if not factor or terms or isinstance(size, ComputedSize):
+        return None
+    return Telling(size, factor, offset, times)
 
 
 def computed_in(places: Iterable[IndexExpr | PythonNumber]) -> dict[str, ComputedSize]:

@@ -60,7 +60,7 @@ class Interpreter:
     def _bind(self, extent: IndexExpr, size: int) -> None:
         told = told_by(extent)
         if told is not None:
-            self.sizes.setdefault(told.size.text, (size - told.offset) // told.factor)
+            self.sizes.setdefault(told.size.text, told.value(size))
 
     def run(self) -> tuple[Any, ...]:
         for statement in self.program.statements:

@@ -378,7 +378,8 @@ def _input(builder: Builder, node: fx.Node, fake: Any, name: str) -> tuple[Any, 
     if isinstance(fake, torch.SymInt):
         # the extents of a nested tensor are no number: they are handed on as they are
         size = index(Size(str(fake.node.expr), 1, None)) if is_ragged(fake) else builder.size(fake)
-        return size, str(size)
+        told = str(fake.node.expr)
+        return size, told if told.isidentifier() else str(size)
     if isinstance(fake, int) and not isinstance(fake, bool):
         return fake, None
     if node.users:

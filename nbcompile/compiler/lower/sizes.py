@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import sys
 from collections.abc import Callable, Collection, Sequence
 from fractions import Fraction
@@ -18,6 +19,7 @@ from torch.utils._sympy.symbol import SymT, symbol_is_type
 
 from nbcompile.compiler.loop_ir.computed_sizes import (
     ComputedSize,
+    ExactPart,
     PythonNumber,
     base_sizes,
     computed_in,
@@ -30,6 +32,7 @@ from nbcompile.compiler.loop_ir.proofs import unrounded, well_defined
 from nbcompile.compiler.stages import GUESS, can_be_guarded, guards_of, guess_of, hint_of, least_of, most_of
 from nbcompile.errors import LoweringError, SymbolicSizeError
 
+_LONGEST_PERIOD = 1 << 9
 _EXACT = 1 << 12
 """Fractions with a denominator up to this, times a size, are a float64 without rounding."""
 _RELATIONS: dict[str, Callable[[IndexExpr, IndexExpr], tuple[IndexExpr, ...]]] = {
@@ -55,7 +58,8 @@ class SizeTable:
         self._env: Any = None
         self._symbols: list[Any] = []
         self._numbers: dict[Any, int] = {}
-        self._guards = 0  # how many of them _numbers is from
+        self._divisors: dict[Any, int] = {}  # what symbols are surely multiples of
+        self._guards = 0  # how many of them these two are from
         self._computed: dict[str, ComputedSize] = {}  # by their formula
         self._of_data: set[str] = set()
         self._explained: set[str] = set()  # those of which all is known that their formula says
@@ -122,7 +126,7 @@ class SizeTable:
         for symbol in self._symbols:
             most = most_of(symbol, self._env)
             if most is not None:
-                found.append(most - index(self.sizes[str(symbol)]))
+                found.append(most - self._meaning(symbol, self._env))
         for relation in guards_of(self._env, self.sizes.keys()):
             try:
                 found += self._from_relation(relation)
@@ -134,17 +138,23 @@ class SizeTable:
     def _number(self, expr: Any) -> int | None:
         """What a guard says an expression is, if it is always the same number: an extent that is surely 1
         has to be seen to be, for what is broadcast."""
-        guards = len(getattr(self._env, "guards", ()))
-        if guards != self._guards:
-            self._guards = guards
-            for guard in self._env.guards:
-                relation = self._env.replace(guard.expr)
-                sides = relation.args if type(relation).__name__ == "Equality" else ()
-                for one, other in zip(sides, sides[::-1], strict=True):
-                    if other.is_Integer and one.free_symbols:
-                        self._numbers[one] = int(other)
-                self._read_bound(relation)
+        self._read_guards()
         return self._numbers.get(expr)
+
+    def _read_guards(self) -> None:
+        guards = len(getattr(self._env, "guards", ()))
+        if guards == self._guards:
+            return
+        for guard in self._env.guards[self._guards :]:
+            relation = self._env.replace(guard.expr)
+            sides = relation.args if type(relation).__name__ == "Equality" else ()
+            for one, other in zip(sides, sides[::-1], strict=True):
+                if other.is_Integer and one.free_symbols:
+                    self._numbers[one] = int(other)
+            for symbol, divisor in _multiples(sides[0], sides[1], self._env) if sides else ():
+                self._divisors[symbol] = math.lcm(self._divisors.get(symbol, 1), divisor)
+            self._read_bound(relation)
+        self._guards = guards
 
     def _read_bound(self, relation: Any) -> None:
         """``Max(1, s0//2) <= 1`` is what torch guards of a stride, ``s0//2 < 2`` of what it takes for equal:
@@ -174,7 +184,7 @@ class SizeTable:
         if expr.is_Integer:
             return index(int(expr))
         if expr.is_Symbol:
-            return self._meanings.get(str(expr)) or index(self._size(expr, env))
+            return self._meaning(expr, env)
         if kind in ("TruncToInt", "FloorToInt"):
             scaled = self._scaled(expr.args[0], env, plain)
             if scaled is not None:
@@ -207,7 +217,7 @@ class SizeTable:
             if symbol_is_type(symbol, SymT.UNBACKED_FLOAT):
                 needs.add(str(symbol))
                 continue
-            meaning = self._meanings.get(str(symbol)) or index(self._size(symbol, env))
+            meaning = self._meaning(symbol, env)
             if (text := python_text(meaning)) != str(symbol):
                 names[symbol] = Symbol(f"({text})")
             needs |= base_sizes([meaning])
@@ -278,6 +288,17 @@ class SizeTable:
             return None
         return floordiv(self._from_sympy(sizes[0], env, plain) * ratio.numerator, index(ratio.denominator))
 
+    def _meaning(self, symbol: Any, env: Any) -> IndexExpr:
+        """A symbol as an index: of one that is surely a multiple the product that it is."""
+        name = str(symbol)
+        if name in self._meanings:
+            return self._meanings[name]
+        size, self._env = self._size(symbol, env), env
+        self._read_guards()
+        divisor = self._divisors.get(symbol, 1) if name not in self._of_data else 1
+        meaning = index(ExactPart(size, divisor)) * divisor if divisor > 1 else index(size)
+        return self._meanings.setdefault(name, meaning)
+
     def _size(self, symbol: Any, env: Any) -> Size:
         name = str(symbol)
         if name not in self.sizes:
@@ -291,6 +312,67 @@ class SizeTable:
             self._symbols.append(symbol)
             self.sizes[name] = Size(name, hint, least_of(symbol, env), most)
         return self.sizes[name]
+
+
+def _multiples(left: Any, right: Any, env: Any) -> list[tuple[Any, int]]:
+    """Which sizes are surely multiples of what where two expressions are equal."""
+    symbols = left.free_symbols | right.free_symbols
+    if len(symbols) == 1:
+        (symbol,) = symbols
+        return [(symbol, _divisor(left - right, symbol))]
+    if right == 0 or any(env.bound_sympy(symbol).lower < 1 for symbol in symbols):
+        return []
+    # h * w = 16 * (h // 4) * (w // 4): no 4 * (s // 4) is more than s, so both are as much
+    found, scale = [], Integer(1)
+    powers = (left / right).as_powers_dict()
+    for base, power in powers.items():
+        if type(base).__name__ == "FloorDiv" and base.args[1].is_Integer and base.args[1] > 0:
+            symbol, divisor = base.args
+            if not symbol.is_Symbol or powers.get(symbol) != -power:
+                return []
+            found.append((symbol, int(divisor)))
+            scale *= divisor**power
+        elif base.is_Symbol:
+            whole = [each for each in powers if type(each).__name__ == "FloorDiv" and each.args[0] == base]
+            if len(whole) != 1:
+                return []
+        elif base.is_number:
+            scale /= base**power
+        else:
+            return []
+    signs = {powers[symbol] > 0 for symbol, _ in found}
+    return found if scale == 1 and len(signs) == 1 else []
+
+
+def _divisor(apart: Any, symbol: Any) -> int:
+    """The greatest number that a size is surely a multiple of where an expression of it is 0: what
+    ``view(b, t, 8, -1)`` asks of a size, or the equal halves of a ``chunk(2)``.
+
+    Of every ``period``-th size the expression is a line's, of which those that are level and not 0 tell that
+    it is none of these sizes."""
+    period = _period(apart)
+    if period is None or not 1 < period <= _LONGEST_PERIOD:
+        return 1
+    first, second = (
+        [int(apart.xreplace({symbol: Integer(at + n)})) for n in range(period)] for at in (period, 2 * period)
+    )
+    return math.gcd(period, *(n for n in range(period) if first[n] != second[n] or first[n] == 0))
+
+
+def _period(expr: Any) -> int | None:
+    """How far apart the sizes are of which an expression of one size is the equation of a line; None: it may
+    be none."""
+    kind = type(expr).__name__
+    if expr.is_Integer or expr.is_Symbol:
+        return 1
+    parts = [period for period in map(_period, expr.args) if period is not None]
+    if len(parts) < len(expr.args):
+        return None
+    if kind == "Add" or (kind == "Mul" and sum(bool(part.free_symbols) for part in expr.args) == 1):
+        return math.lcm(*parts)
+    if kind in ("FloorDiv", "CleanDiv", "Mod", "PythonMod") and expr.args[1].is_Integer and expr.args[1] > 0:
+        return parts[0] * int(expr.args[1])
+    return None
 
 
 def _rounded_down(numerator: IndexExpr, denominator: IndexExpr) -> IndexExpr:

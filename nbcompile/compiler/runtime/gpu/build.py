@@ -12,6 +12,7 @@ from __future__ import annotations
 import concurrent.futures
 import functools
 import json
+import math
 import os
 import threading
 import time
@@ -22,7 +23,14 @@ from functools import partial
 import torch
 
 from nbcompile.compiler.runtime.cache import DiskCache, Entry, from_plain, key
-from nbcompile.compiler.runtime.gpu.compile import ASSUMED_DIVISOR, Built, compile_function, read_function
+from nbcompile.compiler.runtime.gpu.compile import (
+    ASSUMED_DIVISOR,
+    LEAST_DIVISOR,
+    Assumed,
+    Built,
+    compile_function,
+    read_function,
+)
 from nbcompile.compiler.runtime.gpu.grid import grid_of, is_pointer
 from nbcompile.compiler.runtime.gpu.native import native_launcher
 from nbcompile.compiler.runtime.gpu.text import canonical, kept
@@ -34,7 +42,7 @@ from nbcompile.record.compilation import Launched, PassRecord
 from nbcompile.record.recorder import Recorder
 from nbcompile.targets import Target
 
-_FORMAT = "nbcompile-triton-2"
+_FORMAT = "nbcompile-triton-3"
 _BINARY, _FACTS = "kernel.bin", "facts.json"
 _ENVIRONMENT = ("TRITON_", "PTXAS_", "DISABLE_PTXAS", "AMDGCN_", "LLVM_", "MLIR_", "NVPTX_", "USE_IR_LOC")
 
@@ -151,7 +159,7 @@ def begin(
     launch: Launch,
     config: Config,
     target: Target,
-    assumed: tuple[int, ...] | None = None,
+    assumed: Assumed | None = None,
 ) -> concurrent.futures.Future[Built]:
     """One launch with one config in the background: from the cache, or compiled and kept there. What a
     search over configs calls. ``assumed`` defaults to :func:`assumptions`."""
@@ -166,16 +174,18 @@ def begin(
     return _submit(source, launch, config, target, assumed, cache, name)
 
 
-def assumptions(launch: Launch) -> tuple[int, ...]:
-    """Positions of the arguments that are compiled as multiples of 16: all pointers (a launcher checks
-    those that we did not allocate), and the sizes that were one when the graph was captured."""
+def assumptions(launch: Launch) -> Assumed:
+    """What arguments are compiled as multiples of: all pointers of 16 (a launcher checks those that we did
+    not allocate), and sizes of 16, 8 or 4, as they were when the graph was captured."""
 
-    def holds(item: Argument) -> bool:
+    def divisor(item: Argument) -> int:
         if is_pointer(item.type):
-            return True
-        return item.type[:1] in "iu" and item.hint > 0 and item.hint % ASSUMED_DIVISOR == 0
+            return ASSUMED_DIVISOR
+        found = math.gcd(item.hint, ASSUMED_DIVISOR) if item.type[:1] in "iu" and item.hint > 0 else 1
+        return found if found >= LEAST_DIVISOR else 1
 
-    return tuple(n for n, item in enumerate(launch.arguments) if holds(item))
+    divisors = enumerate(map(divisor, launch.arguments))
+    return tuple((n, each) for n, each in divisors if each > 1)
 
 
 def artifacts(built: Built, target: Target) -> dict[str, str]:
@@ -260,7 +270,7 @@ def cache_key(
     launch: Launch,
     config: Config,
     target: Target,
-    assumed: tuple[int, ...] | None = None,
+    assumed: Assumed | None = None,
 ) -> str:
     """The key of one compiled function: its own text and that of what it calls, without comments and with
     its variables renamed, so an edit elsewhere in the file costs nothing, nor does the same kernel in
@@ -322,7 +332,7 @@ def _workers(process: int) -> concurrent.futures.ThreadPoolExecutor:
 
 
 def _submit(
-    source: KernelSource, launch: Launch, config: Config, target: Target, assumed: tuple[int, ...] | None,
+    source: KernelSource, launch: Launch, config: Config, target: Target, assumed: Assumed | None,
     cache: DiskCache, name: str,
 ) -> concurrent.futures.Future[Built]:  # fmt: skip
     """Compile in the background; the result is kept under ``name``, if it is not empty."""

@@ -27,8 +27,11 @@ from nbcompile.compiler.stages import Config, Launch
 from nbcompile.errors import OUR_BUG, CodegenError, NbcompileError, ToolchainError
 from nbcompile.targets import Target
 
-ASSUMED_DIVISOR = 16
-"""Bytes that pointers, and what sizes, are assumed to be multiples of: a 16-byte access needs both."""
+ASSUMED_DIVISOR, LEAST_DIVISOR = 16, 4
+"""Bytes that pointers are assumed to be multiples of, and the most that sizes are: an access of 16 bytes
+needs both. Of numbers of 2 bytes a size that is a multiple of 8 will do, of 4 bytes the least."""
+Assumed = tuple[tuple[int, int], ...]
+"""Positions of arguments, and the powers of two that they are taken to be multiples of."""
 
 _ASSEMBLE_SECONDS = 600.0
 
@@ -38,8 +41,8 @@ class Built:
     """One Triton function, compiled with one config for one chip.
 
     ``texts`` maps each stage to its text: ``ttir``, ``ttgir``, ``llir`` and ``ptx`` or ``amdgcn``.
-    ``kind`` is the binary's, ``"cubin"`` or ``"hsaco"``. ``assumed`` are the positions of the arguments
-    taken to be multiples of 16. ``registers`` and ``spill_bytes`` are a thread's, ``shared_bytes`` a
+    ``kind`` is the binary's, ``"cubin"`` or ``"hsaco"``. ``assumed``: which arguments are taken to be
+    multiples of what. ``registers`` and ``spill_bytes`` are a thread's, ``shared_bytes`` a
     program's, ``scratch_bytes`` a program's in global memory, aligned to ``scratch_align``.
     """
 
@@ -50,7 +53,7 @@ class Built:
     binary: bytes
     texts: Mapping[str, str]
     config: Config
-    assumed: tuple[int, ...]
+    assumed: Assumed
     warps: int
     shared_bytes: int
     registers: int | None
@@ -117,7 +120,7 @@ def _load_file(text: str) -> types.ModuleType:
 
 
 def compile_function(
-    text: str, launch: Launch, config: Config, target: Target, assumed: tuple[int, ...], assemble: bool = True
+    text: str, launch: Launch, config: Config, target: Target, assumed: Assumed, assemble: bool = True
 ) -> Built:
     """Compile one function of the file ``text``, with the arguments at the positions ``assumed`` taken to be
     multiples of 16; without ``assemble`` up to the assembly text only. Raises CodegenError where Triton
@@ -126,7 +129,7 @@ def compile_function(
 
 
 def read_function(
-    text: str, launch: Launch, config: Config, target: Target, assumed: tuple[int, ...], assemble: bool = True
+    text: str, launch: Launch, config: Config, target: Target, assumed: Assumed, assemble: bool = True
 ) -> Callable[[], Built]:
     """:func:`compile_function` in two parts: here Triton reads the syntax, which is Python; what is returned
     does the rest, in any thread, and hardly needs Python's lock. Both raise as that does."""
@@ -212,7 +215,7 @@ class _NotInPartError(Exception):
 
 
 def _read(
-    function: Any, launch: Launch, config: Config, target: Target, assumed: tuple[int, ...], part: bool = True
+    function: Any, launch: Launch, config: Config, target: Target, assumed: Assumed, part: bool = True
 ) -> _Read:
     compiler = triton_module("triton.compiler.compiler")
     ir = triton_module("triton._C.libtriton").ir
@@ -222,7 +225,7 @@ def _read(
         function,
         {name: types_of.get(name, "constexpr") for name in function.arg_names},
         {(function.arg_names.index(name),): value for name, value in config.constants.items()},
-        {(n,): [["tt.divisibility", ASSUMED_DIVISOR]] for n in assumed},
+        {(n,): [["tt.divisibility", divisor]] for n, divisor in assumed},
     )
     backend = compiler.make_backend(chip)
     chosen: dict[str, Any] = config.triton_options()

@@ -27,7 +27,7 @@ extern void Py_IncRef(object *);
 extern void Py_DecRef(object *);
 
 enum { MOST = 256, STACK = 32 };
-enum { POINTER, I8, I16, I32, I64, U8, U16, U32, U64, F32, F64, KIND = 15, MULTIPLE_OF_16 = 16 };
+enum { POINTER, I8, I16, I32, I64, U8, U16, U32, U64, F32, F64, KIND = 15, DIVISOR = 4 };
 enum { CONSTANT, ARGUMENT, ADD, SUBTRACT, MULTIPLY, FLOOR_DIVIDE, MODULO, CEIL_DIVIDE, MINIMUM, MAXIMUM };
 
 // CUlaunchConfig with its attributes: 6 is CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION.
@@ -106,7 +106,7 @@ static object *launch(object *self, object *const *args, long count) {
                 if (!address) return 0;
                 values[n] = PyLong_AsUnsignedLongLong(address);
                 Py_DecRef(address);
-                if (kind & MULTIPLE_OF_16) misfits |= values[n] & 15;
+                misfits |= values[n] & (u64)(kind >> DIVISOR);
                 continue;
             }
             case F32: {
@@ -124,7 +124,7 @@ static object *launch(object *self, object *const *args, long count) {
             case U64:
                 values[n] = PyLong_AsUnsignedLongLong(args[n]);
                 if (values[n] == (u64)-1 && PyErr_Occurred()) return 0;
-                if (kind & MULTIPLE_OF_16) misfits |= values[n] & 15;
+                misfits |= values[n] & (u64)(kind >> DIVISOR);
                 continue;
             case I8: low = -128; high = 127; break;
             case I16: low = -32768; high = 32767; break;
@@ -139,7 +139,7 @@ static object *launch(object *self, object *const *args, long count) {
         if (value < low || value > high)
             return PyErr_Format(failure, "argument %d of kernel %U does not hold %lld.", (int)n, name, value);
         values[n] = (u64)value;
-        if (kind & MULTIPLE_OF_16) misfits |= values[n] & 15;
+        misfits |= values[n] & (u64)(kind >> DIVISOR);
     }
     if (misfits) return PyObject_Vectorcall(PyTuple_GetItem(self, 1), args, (unsigned long)count, 0);
     // Triton gives every function two more: scratch memory (the last of our arguments, if it takes any)

@@ -2,7 +2,7 @@
 
 ``f(*tensors_and_ints)`` goes straight to ``launch.c``, which checks what the code assumes of its
 arguments, computes the grid and calls the driver. Where an assumption does not hold (a slice that starts
-off 16 bytes, a size that is no multiple of 16) the function is compiled without it, once, and that variant
+off 16 bytes, a size that is no multiple of 16) the function is compiled for what does, once, and that variant
 serves such calls from then on.
 """
 
@@ -21,13 +21,13 @@ import torch
 
 from nbcompile.compiler.runtime.gpu import build as triton_build
 from nbcompile.compiler.runtime.gpu.build import Builds
-from nbcompile.compiler.runtime.gpu.compile import ASSUMED_DIVISOR, Built, load_file
+from nbcompile.compiler.runtime.gpu.compile import LEAST_DIVISOR, Assumed, Built, load_file
 from nbcompile.compiler.runtime.gpu.grid import grid_of, is_pointer, program, sizes_of
 from nbcompile.compiler.runtime.gpu.libcuda import libcuda, stream_of
 from nbcompile.compiler.runtime.gpu.native import (
+    DIVISOR,
     KINDS,
     MOST_ARGUMENTS,
-    MULTIPLE_OF_16,
     POINTER,
     native_launcher,
 )
@@ -36,7 +36,8 @@ from nbcompile.errors import LaunchError
 from nbcompile.targets import Target
 
 MOST_VARIANTS = 4
-"""Sets of assumptions that one launch is compiled for; calls that need yet another get the one with none."""
+"""Sets of assumptions that one launch is compiled for; calls that need yet another get the one that takes
+sizes for anything, or for memory that begins elsewhere the one with none."""
 
 _STATIC_SHARED = 48 << 10  # more than this, a function must ask for
 _MAX_DYNAMIC_SHARED, _PREFER_SHARED = 8, 1  # numbers of the driver's
@@ -172,11 +173,17 @@ class _Variants:
         self.source, self.launch, self.chip, self.index, self.driver = source, launch, chip, index, driver
         self.config = built.config
         self.assumed = built.assumed
-        self.made: dict[tuple[int, ...], Callable[..., None]] = {}
+        self.made: dict[Assumed, Callable[..., None]] = {}
         self.first = self._make(built)
 
     def _other(self, *args: Any) -> None:
-        holding = tuple(n for n in self.assumed if _place(args[n]) % ASSUMED_DIVISOR == 0)
+        met = ((n, math.gcd(_place(args[n]), divisor), divisor) for n, divisor in self.assumed)
+        holding = tuple(
+            (n, divisor) for n, divisor, whole in met
+            if divisor == whole or (divisor >= LEAST_DIVISOR and not isinstance(args[n], torch.Tensor))
+        )  # fmt: skip
+        if holding not in self.made and len(self.made) >= MOST_VARIANTS - 2:
+            holding = tuple((n, divisor) for n, divisor in holding if isinstance(args[n], torch.Tensor))
         if holding not in self.made and len(self.made) >= MOST_VARIANTS:
             holding = ()
         function = self.made.get(holding)
@@ -231,7 +238,7 @@ class _Variants:
                 )
             values = [_as_parameter(kind, value) for kind, value in zip(kinds, args, strict=True)]
             for n, (kind, value, given) in enumerate(zip(kinds, values, args, strict=True)):
-                if kind & MULTIPLE_OF_16 and value.value % ASSUMED_DIVISOR:
+                if kind >> DIVISOR and value.value & (kind >> DIVISOR):
                     return self._other(*args)
                 if isinstance(given, int) and value.value != given:
                     raise LaunchError(f"argument {n} of kernel {launch.function} does not hold {given}.")
@@ -276,7 +283,7 @@ def _kind(position: int, type_name: str, built: Built) -> int:
         raise LaunchError(
             f"kernel {built.function} has an argument of type {type_name}, which no launcher passes."
         )
-    return kind | MULTIPLE_OF_16 if position in built.assumed else kind
+    return kind | (dict(built.assumed).get(position, 1) - 1) << DIVISOR
 
 
 def _as_parameter(kind: int, value: Any) -> Any:

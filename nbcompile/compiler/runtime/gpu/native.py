@@ -12,7 +12,9 @@ KINDS = {
     "fp32": 9, "f32": 9, "fp64": 10,
 }  # fmt: skip
 """The kinds of run-time arguments by Triton's type, as numbered in ``launch.c``."""
-POINTER, MULTIPLE_OF_16 = 0, 16
+POINTER = 0
+DIVISOR = 4
+"""The bit of a kind from which it holds the power of two less 1 that the argument is a multiple of."""
 MOST_ARGUMENTS = 256
 
 

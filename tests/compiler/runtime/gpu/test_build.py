@@ -55,7 +55,7 @@ def test_a_source_is_compiled_for_a_chip_that_is_not_here(name: str) -> None:
     assert one.spill_bytes == 0
     assert one.warps == 8
     assert one.shared_bytes > 0  # what the warps of a row tell each other
-    assert one.assumed == (0, 1, 2)
+    assert one.assumed == ((0, 16), (1, 16), (2, 16))
     texts = artifacts(one, chip)
     assembly = {"cuda": {"ptx", "sass"}, "hip": {"amdgcn"}}[chip.kind]
     assert set(texts) == {"ttir", "ttgir", "llir"} | assembly
@@ -201,12 +201,14 @@ def test_a_warm_load_does_not_import_triton(tmp_path: Path) -> None:
     assert run.stdout.split() == ["True", str(built.registers), "False"]
 
 
-def test_a_size_is_assumed_a_multiple_of_16_only_if_it_was_one() -> None:
+def test_a_size_is_assumed_a_multiple_only_of_what_it_was_one_of() -> None:
     arguments = (
         Argument("x", "*fp32"), Argument("a", "i32", hint=1), Argument("b", "i64", hint=48),
-        Argument("c", "i32"), Argument("d", "i32", hint=17),
+        Argument("c", "i32"), Argument("d", "i32", hint=17), Argument("e", "i32", hint=1000),
+        Argument("f", "i32", hint=20), Argument("g", "i32", hint=6),
     )  # fmt: skip
-    assert assumptions(Launch("f", "k", arguments, ("1",), (Config({}),))) == (0, 2)
+    launch = Launch("f", "k", arguments, ("1",), (Config({}),))
+    assert assumptions(launch) == ((0, 16), (2, 16), (5, 8), (6, 4))
     free = begin(sample("pointwise"), LAUNCHES["pointwise"], Config({"BLOCK": 1024}), HOPPER, ()).result()
     assumed = begin(sample("pointwise"), LAUNCHES["pointwise"], Config({"BLOCK": 1024}), HOPPER).result()
     assert "ld.global.v4.b32" in assumed.texts["ptx"] or "ld.global.v4" in assumed.texts["ptx"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ import torch
 
 from nbcompile.compiler.runtime.c.toolchain import find_toolchain
 from nbcompile.compiler.runtime.gpu import launch as triton_launch
-from nbcompile.compiler.runtime.gpu.compile import Built
+from nbcompile.compiler.runtime.gpu.compile import Assumed, Built
 from nbcompile.compiler.runtime.gpu.launch import Driver, launchers, resident_programs
 from nbcompile.compiler.runtime.gpu.native import native_launcher
 from nbcompile.compiler.stages import Argument, Config, KernelSource, Launch
@@ -116,11 +117,10 @@ def _source(grid: tuple[str, ...], **options: Any) -> KernelSource:
     return KernelSource("g0.fw", "triton", (), (), "", (), launches=(launch,))
 
 
-def _built(assumed: tuple[int, ...] = (0, 1, 2), **other: Any) -> Built:
+def _built(assumed: Assumed = ((0, 16), (1, 16), (2, 16)), **other: Any) -> Built:
     facts: dict[str, Any] = {"registers": 32, "spill_bytes": 0, "shared_bytes": 1024} | other
-    return Built(
-        "f", "f_symbol", "cuda:90", "cubin", bytes(assumed), {}, Config({"BLOCK": 8}, 2), assumed, 2, **facts
-    )
+    binary, config = bytes(sum(assumed, ())), Config({"BLOCK": 8}, 2)
+    return Built("f", "f_symbol", "cuda:90", "cubin", binary, {}, config, assumed, 2, **facts)
 
 
 def _launcher(
@@ -168,13 +168,13 @@ def test_grids_are_evaluated_as_python_does(fake: Fake, grid: str, expected: int
 def test_a_call_that_breaks_an_assumption_gets_a_variant_made_once(
     fake: Fake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[tuple[int, ...]] = []
+    asked: list[Assumed] = []
 
     class Done:
         def __init__(self, built: Built) -> None:
             self.result = lambda: built
 
-    def begin(source: Any, launch: Any, config: Any, chip: Any, assumed: tuple[int, ...]) -> Done:
+    def begin(source: Any, launch: Any, config: Any, chip: Any, assumed: Assumed) -> Done:
         asked.append(assumed)
         return Done(_built(assumed))
 
@@ -190,11 +190,30 @@ def test_a_call_that_breaks_an_assumption_gets_a_variant_made_once(
         assert fake.grid == (6, 1, 1)
         call(x, y, 48, 1)
         assert fake.log[1] == 1001
-    assert asked == [(1, 2), (0, 1)]
+    assert asked == [((1, 16), (2, 16)), ((0, 16), (1, 16))]
     for shift in ((1, 0, 17), (1, 1, 17), (0, 1, 16), (1, 1, 16), (0, 1, 17)):
         call(x[shift[0] :], torch.zeros(66)[shift[1] :], shift[2], 1)
     assert asked[-1] == ()  # one that assumes nothing serves all others
     assert len(asked) == triton_launch.MOST_VARIANTS
+
+
+def test_a_size_of_another_power_of_two_gets_the_code_for_that(
+    fake: Fake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Assumed] = []
+
+    def begin(source: Any, launch: Any, config: Any, chip: Any, assumed: Assumed) -> Any:
+        asked.append(assumed)
+        return SimpleNamespace(result=lambda: _built(assumed))
+
+    monkeypatch.setattr(triton_launch.triton_build, "begin", begin)
+    call = _launcher(fake, ("cdiv(n, BLOCK)",))
+    for size in (48, 40, 8, 1000, 44, 46, 47, 45, 48, 24):
+        call(torch.zeros(64), torch.zeros(64), size, 1)
+        assert fake.parameters(3)[2] == size
+    whole = ((0, 16), (1, 16))
+    # 47 and 45 are served by what takes 46 for anything
+    assert asked == [(*whole, (2, 8)), (*whole, (2, 4)), whole]
 
 
 def test_programs_that_wait_for_each_other_are_launched_together(fake: Fake) -> None:
@@ -238,7 +257,7 @@ def test_what_goes_wrong_names_the_kernel(fake: Fake) -> None:
     ):
         call(x, x, 16, 1)
     with pytest.raises(LaunchError, match=r"kernel f \(2000 bytes of shared memory\) cannot be loaded"):
-        _launcher(fake, ("n",), _built((0,), shared_bytes=2000))
+        _launcher(fake, ("n",), _built(((0, 16),), shared_bytes=2000))
 
 
 def test_scratch_memory_is_the_first_hidden_parameter(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:

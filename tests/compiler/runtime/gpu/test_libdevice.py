@@ -29,7 +29,7 @@ def kernel(x, y):
     tl.store(y + at, {call}(tl.load(x + at)))
 """
     launch = Launch("kernel", "", (Argument("x", f"*{dtype}"), Argument("y", f"*{dtype}")), (), (Config({}),))
-    return compile_function(text, launch, Config({}), parse("cuda:90"), (0, 1))
+    return compile_function(text, launch, Config({}), parse("cuda:90"), ((0, 16), (1, 16)))
 
 
 @few(4)
