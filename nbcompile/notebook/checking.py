@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from IPython.core.error import UsageError
+from markupsafe import escape
 
 from nbcompile.bench.bisect.check import Program, check_program
 from nbcompile.errors import CheckError, OptionError, in_one_line
@@ -15,7 +16,7 @@ from nbcompile.notebook.cell.cell_run import CellPart, CellRun
 from nbcompile.notebook.cell.compiling import CompiledCall, settings_of
 from nbcompile.notebook.cell.measuring import as_program, has_backward, repeatable
 from nbcompile.notebook.cell.surroundings import quiet_compile
-from nbcompile.notebook.cell.timed_part import why_not_again
+from nbcompile.notebook.cell.timed_part import told_of_changes, unchanged, why_not_again
 from nbcompile.notebook.progress import OutputPlace
 from nbcompile.record.check import CheckReport
 from nbcompile.record.compilation import Compilation
@@ -49,7 +50,7 @@ def show_check(run: CellRun, compilation: Compilation, options: CellOptions, pla
     was found; ``--into NAME`` binds it to NAME_check."""
     failed = [part for _, part in sorted(run.failed.items())]
     backward = has_backward(run, options)
-    again = [*repeatable(run, compilation, train=backward), *failed]
+    again = [*unchanged(run, repeatable(run, compilation, train=backward)), *failed]
     parts = sorted(again, key=lambda part: part.function.first_line)
     if not parts:
         raise UsageError("--check: no part of the cell was compiled, or none can be run again")
@@ -65,7 +66,9 @@ def show_check(run: CellRun, compilation: Compilation, options: CellOptions, pla
         raise UsageError(f"--check: {_told(parts, error)}") from error
     if options.into:
         run.namespace[f"{options.into}_check"] = found
-    place.show({"text/plain": str(found), "text/html": found._repr_html_()})
+    left = told_of_changes(run.parts.values(), "checked")
+    html = "".join(f"<p>{escape(told)}</p>" for told in left)
+    place.show({"text/plain": "\n".join([str(found), *left]), "text/html": found._repr_html_() + html})
 
 
 def _told(parts: Sequence[CellPart], error: Exception) -> str:

@@ -34,6 +34,16 @@ def broken(t):
 """
 
 CELLS = {
+    "two networks that train each other": (
+        "a, b = torch.nn.Linear(4, 4), torch.nn.Linear(4, 1)\n"
+        "for k in range(3):\n    fake = a(x)\n    first = b(w).sum() + b(fake.detach()).sum()\n"
+        "    first.backward()\n    second = b(fake).sum()\n    second.backward()\n"
+        "second.item()"
+    ),
+    "two losses before both backwards": (
+        "a, b = torch.nn.Linear(4, 4), torch.nn.Linear(4, 1)\nfirst = a(x).sum()\nsecond = b(w).sum()\n"
+        "first.backward()\nsecond.backward()\na.weight.grad.sum() + b.weight.grad.sum()"
+    ),
     "pure": "y = x @ w\nz = torch.relu(y)\nz.sum()",
     "silenced": "y = x @ w\ny.sum();",
     "only an expression": "(x @ w).sum()",

@@ -54,6 +54,43 @@ def test_a_model_on_such_a_line_is_not_in_the_times(notebook: Notebook) -> None:
     assert part_of(notebook, "o = t(x)\nl = o.pow(2).mean()").python == (2,), "it has its own torch.compile"
 
 
+@pytest.mark.parametrize(
+    ("body", "what"),
+    [
+        ("d.train()\ny = d(x)\nd.eval()\nz = d(x) + 1", "d.training == True"),
+        (
+            "hook = m.register_forward_hook(lambda m, i, o: o @ o.T)\ny = m(x)\nhook.remove()\nz = m(x) + 1",
+            "len(m._forward_hooks) != 1",
+        ),
+        (
+            "torch.set_default_dtype(torch.float64)\ny = torch.ones(9) * 2\n"
+            "torch.set_default_dtype(torch.float32)\nz = torch.ones(9) * 2",
+            "torch's default_dtype",
+        ),
+        ("c['k'] = id(c) and 5\ny = x[:c['k']] * 2\nc['k'] = id(c) and 3\nz = x[:c['k']] * 2", "c['k'] == 5"),
+    ],
+    ids=["mode", "hook", "setting", "entry"],
+)
+def test_what_a_later_line_has_changed_is_not_timed_as_another_program(
+    notebook: Notebook, body: str, what: str
+) -> None:
+    record = measured(notebook, f"d, c = nn.Dropout(0.5), {{}}\n{body}")
+    part = record.timed_part
+    assert part is not None and part.kept == (4,)
+    assert "line 4 cannot be run again and is not timed" in verdict(record).text
+    (told,) = [note for note in record.notes if note.startswith("Not timed")]
+    assert told.startswith("Not timed: line 4, ") and what in told
+    assert {each.output for each in record.accuracy} >= {"z"} and "y" not in {
+        each.output for each in record.accuracy
+    }
+
+
+def test_a_later_line_that_changes_nothing_keeps_all_in_the_times(notebook: Notebook) -> None:
+    record = measured(notebook, "y = m(x)\nprint(y.shape)\nm.note = 'seen'\nz = m(x) + 1")
+    assert record.timed_part is not None and record.timed_part.kept == ()
+    assert not any(note.startswith("Not timed") for note in record.notes)
+
+
 def test_of_a_loop_that_is_run_step_by_step_one_pass_is_timed(notebook: Notebook) -> None:
     part = part_of(notebook, "y = x\nfor k in range(40):\n    y = y * 0.99 + 0.01\nz = y.sum()")
     assert part.loops == (TimedLoop(3, 40),) and not part.single and part.python == ()

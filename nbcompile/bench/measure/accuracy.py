@@ -188,7 +188,7 @@ def results_of(step: Step, snapshot: Snapshot, disturbed: torch.Generator | None
     if disturbed is not None:
         _disturb(snapshot, disturbed)
     results = _results(step, snapshot)
-    changed = snapshot.mutated().items()
+    changed = {**snapshot.mutated(), **snapshot.placed()}.items()
     return results | {name: _copy(tensor) for name, tensor in changed if not name.endswith(".grad")}
 
 
@@ -259,6 +259,7 @@ def float64_results(eager: Step, snapshot: Snapshot) -> tuple[Results | None, st
         with _widened(snapshot), Float64Mode(drawn):
             results = _results(eager, snapshot)
             rest = {n: t for n, t in snapshot.tensors.items() if not n.endswith(".grad")}
+            rest |= snapshot.placed()
             results = {name: _copy(tensor) for name, tensor in rest.items()} | results
     except Exception as error:  # a program that cannot run in float64 is compared with eager only
         first = str(error).strip().splitlines()[0] if str(error) else type(error).__name__

@@ -133,6 +133,16 @@ class Snapshot:
             or any(key in stale for key, _ in storages_of(saved.alias))
         }
 
+    def placed(self) -> dict[str, torch.Tensor]:
+        """The tensors that a run has put into objects, containers, closures or globals: what the roots lead
+        to now and did not before, by name. Gradients apart, and what is found by the path of another (in a
+        set) and so by no name."""
+        if not self._objects_changed():
+            return {}
+        later = Snapshot(self._roots, copies=False)
+        new = (saved for key, saved in later._tensors.items() if key not in self._tensors)
+        return {saved.name: saved.tensor for saved in new if saved.named and not saved.name.endswith(".grad")}
+
     def restore(self) -> tuple[str, ...]:
         """Put everything back. Returns names of tensors whose autograd history could not be put back
         (their values were): a tensor that was not a leaf and was changed in place by the run. An interrupt
@@ -230,8 +240,9 @@ class Snapshot:
         grad = tensor.grad if tensor.is_leaf or tensor.retains_grad else None
         version = -1 if tensor.is_inference() else tensor._version  # inference tensors keep no count
         grad_fn = tensor.grad_fn  # keeping the object alive keeps its identity meaningful
+        found = self._unused(name)
         self._tensors[id(tensor)] = SavedTensor(
-            tensor, alias, version, grad, grad_fn, tensor.requires_grad, self._unused(name)
+            tensor, alias, version, grad, grad_fn, tensor.requires_grad, found, found == name
         )
         for key, storage in storages_of(alias):
             if self._copies and key not in self._storages:

@@ -10,7 +10,8 @@ import torch
 
 @dataclass(frozen=True)
 class SavedTensor:
-    """One tensor object. ``alias`` shares its memory and keeps shape, stride and dtype alive."""
+    """One tensor object. ``alias`` shares its memory and keeps shape, stride and dtype alive. ``named``: its
+    name is the path that leads to it, and no other's too."""
 
     tensor: torch.Tensor
     alias: torch.Tensor
@@ -19,6 +20,7 @@ class SavedTensor:
     grad_fn: Any
     requires_grad: bool
     name: str
+    named: bool
 
 
 @dataclass(frozen=True)

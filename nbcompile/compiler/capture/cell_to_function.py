@@ -29,6 +29,7 @@ from typing import Any, Literal, TypeVar
 
 from nbcompile.compiler.capture.python_reasons import (
     CHANGES_CONTAINER,
+    apart_for_backward,
     appended,
     expression_reason,
     head_reason,
@@ -246,8 +247,10 @@ class _Rewriter:
         out: list[ast.stmt] = []
         pending: list[CellStatement] = []
         self.blocks += 1
-        block = self.blocks
+        block, ends = self.blocks, apart_for_backward(body)
         for position, node in enumerate(body):
+            if position - 1 in ends:
+                self._close(pending)
             last = top and position == len(body) - 1
             show = self._shows(node, last, shown)
             if (inner := self._within(node, block, in_loop)) is not None:

@@ -115,6 +115,8 @@ class CellPart:
     versions: list[int] = field(default_factory=list)  # of their tensors, before it
     draws_python: bool = False  # random numbers from Python's own generator
     committed: bool = False  # whether the latest call's results are bound
+    graphs: tuple[str, ...] = ()  # that the first call ran
+    changed: str | None = None  # why it would be another program by now; None: nobody has looked
 
 
 @dataclass
@@ -335,6 +337,7 @@ class CellRun:
         if first:
             part.seconds = time.perf_counter() - started
             part.draws_python = before.python_moved()
+            part.graphs = part.call.graphs_run
         part.calls += 1
         part.current = ()
 

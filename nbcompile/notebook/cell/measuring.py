@@ -18,7 +18,6 @@ from nbcompile.bench.measure.compare import NO_GRADIENT, Audience, Measuring, co
 from nbcompile.bench.measure.contestant import Contestant, Kept
 from nbcompile.bench.measure.modes import mode_diff
 from nbcompile.bench.measure.roofline import ceilings_of
-from nbcompile.compiler.capture.cell_to_function import is_shown
 from nbcompile.compiler.capture.python_reasons import CALLS_BACKWARD, EAGER_BACKWARD
 from nbcompile.errors import MeasureError, NbcompileError, in_one_line
 from nbcompile.notebook.arguments import CellOptions
@@ -28,9 +27,12 @@ from nbcompile.notebook.cell.harmless import refuse_hooks, which_may_act
 from nbcompile.notebook.cell.planning import BY_JAX
 from nbcompile.notebook.cell.surroundings import capturing_values
 from nbcompile.notebook.cell.timed_part import (
+    in_names,
     part_name,
     reads_gradients,
     timed_part,
+    told_of_changes,
+    unchanged,
     which_read,
     why_not_again,
 )
@@ -101,6 +103,8 @@ def to_be_measured(
     whether they are with their backward pass."""
     train = has_backward(run, options)
     parts = repeatable(run, compilation, train=train)
+    if wanted(compilation, options):
+        parts = unchanged(run, parts)
     part = timed_part(run, parts, train=train) if parts else None
     return dataclasses.replace(compilation, timed_part=part), parts, train
 
@@ -117,7 +121,7 @@ def measure_cell(
     before (see :func:`peers_key`).
     """
     train = has_backward(run, options)
-    parts = repeatable(run, compilation, train=train)
+    parts = unchanged(run, repeatable(run, compilation, train=train))
     notes = _not_timed([part for part in run.parts.values() if part not in parts], run.namespace, train)
     return measure_parts(
         parts, with_notes(compilation, notes), options, watching, train=train,
@@ -127,9 +131,11 @@ def measure_cell(
 
 def _not_timed(left: Sequence[CellPart], namespace: Mapping[str, Any], train: bool) -> list[str]:
     """Why these parts of a cell are not in its times."""
+    notes = told_of_changes(left)
+    left = [part for part in left if not part.changed]
     steps = [part for part in left if _has_no_gradients(part)]
     reading = [part for part in left if train and part not in steps and reads_gradients(part.members)]
-    notes = [
+    notes += [
         f"Not timed: the step of line {line}, whose gradients are gone by now."
         for line in sorted(part.function.first_line for part in steps)
     ]
@@ -260,7 +266,7 @@ def measure_parts(
     fn, arguments = as_program(parts)
 
     def grown(make: Callable[[], Compilation], over: bool) -> None:
-        watching.grown(lambda: _joined(compilation, _in_names(make(), parts), options), over)
+        watching.grown(lambda: _joined(compilation, in_names(make(), parts), options), over)
 
     try:
         if train:
@@ -273,7 +279,7 @@ def measure_parts(
     except Exception as error:
         # It ran in the cell and fails here: the values have moved on since its first call.
         return with_notes(compilation, [f"Not timed: {again(in_one_line(error)).rstrip('.')}."])
-    return _joined(compilation, _in_names(timed, parts), options)
+    return _joined(compilation, in_names(timed, parts), options)
 
 
 def _refuse_hooks(parts: Sequence[Runnable]) -> None:
@@ -289,23 +295,6 @@ def _refuse_hooks(parts: Sequence[Runnable]) -> None:
 def _whole(parts: Sequence[Runnable]) -> bool:
     """Whether each is one graph where it ran."""
     return all(getattr(part, "whole", False) for part in parts)
-
-
-def _in_names(timed: Compilation, parts: Sequence[Runnable]) -> Compilation:
-    """The record with each result called as the cell calls it: ``output[1]`` is a place in our function."""
-    names = [part.function.results if isinstance(part, CellPart) else () for part in parts]
-    known: dict[str, str] = {}
-    for place, results in enumerate(names):
-        before = "output" if len(names) == 1 and parts[0].grad_enabled else f"output[{place}]"
-        shown = {f"{before}[{at}]": name for at, name in enumerate(results)}
-        known |= {key: "the value shown" if is_shown(name) else name for key, name in shown.items()}
-
-    def named(output: str) -> str:
-        key = next((each for each in known if f"{output}[".startswith(f"{each}[")), "")
-        return known[key] + output[len(key) :] if key else output
-
-    found = tuple(dataclasses.replace(each, output=named(each.output)) for each in timed.accuracy)
-    return dataclasses.replace(timed, accuracy=found)
 
 
 def _compare(

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import ast
+import contextlib
+import dataclasses
+import io
 import re
 from collections.abc import Iterable, Sequence
 
 import torch
 
-from nbcompile.compiler.capture.cell_to_function import CellStatement
+from nbcompile.bench.measure.state import Snapshot
+from nbcompile.compiler.capture.cell_to_function import CellStatement, is_shown
 from nbcompile.compiler.capture.python_reasons import CALLS_BACKWARD, is_step
+from nbcompile.errors import MeasureError
 from nbcompile.notebook.cell.cell_run import CellPart, CellRun
-from nbcompile.record.compilation import OWN_COMPILE
+from nbcompile.notebook.cell.surroundings import quiet_compile
+from nbcompile.record.compilation import OWN_COMPILE, Compilation
 from nbcompile.record.measured import TimedCellPart, TimedLoop
 
 _Loop = ast.For | ast.AsyncFor | ast.While
@@ -48,6 +54,31 @@ def part_name(part: TimedCellPart | None) -> str:
     return "cell" if part is None else part.name
 
 
+def in_names(timed: Compilation, parts: Sequence[object]) -> Compilation:
+    """The record with each result called as the cell calls it: ``output[1]`` is a place in our function, and
+    ``inputs[0].grad`` is of its first argument."""
+    of_cell = [part if isinstance(part, CellPart) else None for part in parts]
+    known: dict[str, str] = {}
+    for place, part in enumerate(of_cell):
+        before = (
+            "output" if len(of_cell) == 1 and part is not None and part.grad_enabled else f"output[{place}]"
+        )
+        for at, name in enumerate(part.function.results if part is not None else ()):
+            known[f"{before}[{at}]"] = "the value shown" if is_shown(name) else name
+    if None not in of_cell:
+        given = [name for part in of_cell if part is not None for name in part.function.parameters]
+        known |= {f"inputs[{at}]": name for at, name in enumerate(given)}
+
+    def named(output: str) -> str:
+        key = next(
+            (each for each in known if output == each or output.startswith((f"{each}[", f"{each}."))), ""
+        )
+        return known[key] + output[len(key) :] if key else output
+
+    found = tuple(dataclasses.replace(each, output=named(each.output)) for each in timed.accuracy)
+    return dataclasses.replace(timed, accuracy=found)
+
+
 def reads_gradients(members: Iterable[CellStatement]) -> bool:
     """Whether these statements read what a backward pass has left in a tensor's ``.grad``, as an optimizer's
     step does."""
@@ -79,6 +110,62 @@ def _gradients_in(node: ast.stmt) -> bool:
     return False
 
 
+def unchanged(run: CellRun, parts: Sequence[CellPart]) -> list[CellPart]:
+    """Those of the parts that are the same programs if they are run by now: no later line has changed what
+    they read (``model.eval()``, a hook that was taken off). Each is run once for that, with all state put
+    back, unless nothing but it has run in the cell; it then knows what has ``changed``."""
+    alone = len(run.parts) == 1 and not run.prepared.effects and not run.left
+    for part in parts:
+        if part.changed is None:
+            part.changed = "" if alone or not part.graphs else _changed(part)
+    return [part for part in parts if not part.changed]
+
+
+def _changed(part: CellPart) -> str:
+    """What is otherwise than when a part ran, as ``drop.training == True``: another graph would be compiled
+    for it. Empty where it goes through the same ones again."""
+    given = dict(zip(part.function.parameters, part.arguments, strict=False))
+    try:
+        before = Snapshot({"the function": part.bound, **given})
+    except MeasureError:
+        return ""  # who measures says so
+    try:
+        with (
+            quiet_compile(),
+            contextlib.redirect_stdout(io.StringIO()),
+            torch.compiler.set_stance("fail_on_recompile"),
+            torch.set_grad_enabled(part.grad_enabled),
+        ):
+            part.call(*part.arguments)
+    except Exception as error:
+        guards = _GUARD.search(str(error)) if "fail_on_recompile" in str(error) else None
+        return _STATE.sub(r"torch's \1", guards[1]) if guards is not None else ""
+    finally:
+        before.restore()
+    # what was compiled anew in a loop serves its first pass as well
+    same = part.calls > 1 or part.call.graphs_run == part.graphs
+    return "" if same else "which of its graphs are run"
+
+
+def _named_lines(parts: Iterable[CellPart]) -> str:
+    """``line 4``, ``lines 2 and 4``: where parts begin."""
+    lines = sorted({part.function.first_line for part in parts})
+    return f"line{'s' * (len(lines) > 1)} {' and '.join(map(str, lines))}"
+
+
+def told_of_changes(parts: Iterable[CellPart], done: str = "timed") -> list[str]:
+    """A sentence for each thing that parts read and that was changed since: why they are not ``done``."""
+    changed: dict[str, list[CellPart]] = {}
+    for part in parts:
+        if part.changed:
+            changed.setdefault(part.changed, []).append(part)
+    return [
+        f"Not {done}: {_named_lines(each)}, for a later line has changed what that ran with ({what}): "
+        "now it would be another program."
+        for what, each in changed.items()
+    ]
+
+
 def why_not_again(parts: Sequence[CellPart], error: str) -> str:
     """A sentence on parts that ran in the cell and raise ``error`` where they are run once more, without what
     stands before them. It says nothing of the cell: that makes those values anew when it is run again."""
@@ -99,6 +186,8 @@ def why_not_again(parts: Sequence[CellPart], error: str) -> str:
     )
 
 
+_GUARD = re.compile(r"^\s*- \d+/\d+: (.+?)(?: {2,}#.*)?$", re.MULTILINE)
+_STATE = re.compile(r"^GLOBAL_STATE changed: (.*?)\s*$")
 _TWICE_THROUGH = re.compile(r"backward through the graph a second time")
 
 

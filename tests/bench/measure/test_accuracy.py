@@ -44,6 +44,58 @@ def test_same_program_agrees_and_has_eagers_error() -> None:
     assert output.error == output.eager_error and 1e-9 < (output.eager_error or 0) < 1e-6
 
 
+class Kept:
+    """What programs put results into."""
+
+    total: Any = None
+
+    def __init__(self) -> None:
+        self.last: Any = None
+        self.items: list[Any] = []
+        self.by_name: dict[str, Any] = {"inner": {}}
+
+
+@pytest.mark.parametrize(
+    ("store", "name"),
+    [
+        (lambda kept, t: setattr(kept, "last", t), "args[1].last"),
+        (lambda kept, t: setattr(type(kept), "total", t), "Kept.total"),
+        (lambda kept, t: kept.items.append((1, t)), "args[1].items[0][1]"),
+        (lambda kept, t: kept.by_name["inner"].update(a=t), "args[1].by_name['inner']['a']"),
+    ],
+)
+def test_what_a_run_puts_into_objects_is_compared(
+    store: Callable[[Kept, torch.Tensor], object], name: str
+) -> None:
+    def right(x: torch.Tensor, kept: Kept) -> torch.Tensor:
+        store(kept, x.sin())
+        return x * 2
+
+    def wrong(x: torch.Tensor, kept: Kept) -> torch.Tensor:
+        store(kept, x.sin() * 1.5)
+        return x * 2
+
+    def forgetful(x: torch.Tensor, kept: Kept) -> torch.Tensor:
+        return x * 2
+
+    x, kept = torch.randn(8), Kept()
+    for other, agrees in ((right, True), (wrong, False), (forgetful, False)):
+        found, _ = verdicts(right, other, (x, kept))
+        assert found["output"].agrees
+        assert found[name].agrees == agrees, found[name]
+    assert found[name].error is None  # there is nothing
+    assert kept.last is None and not kept.items and Kept.total is None
+
+
+def test_of_a_set_nothing_is_told_by_the_path_of_another() -> None:
+    def program(x: torch.Tensor, kept: set[Any]) -> torch.Tensor:
+        kept |= {x.sin(), x.cos(), x.tan()}
+        return x * 2
+
+    found, _ = verdicts(program, program, (torch.randn(8), set()))
+    assert all(item.agrees for item in found.values()), found
+
+
 def test_reference_draws_the_numbers_eager_draws() -> None:
     def noisy(x: torch.Tensor) -> torch.Tensor:
         noise = torch.rand(x.shape) + torch.randn_like(x) + torch.empty_like(x).uniform_(1, 2)

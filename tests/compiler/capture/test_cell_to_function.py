@@ -14,7 +14,7 @@ from nbcompile.compiler.capture.cell_to_function import (
     make_function,
     prepare,
 )
-from nbcompile.compiler.capture.python_reasons import python_reason
+from nbcompile.compiler.capture.python_reasons import apart_for_backward, python_reason
 from nbcompile.syntax import names_read, names_stored
 
 
@@ -203,3 +203,21 @@ def test_a_block_asks_once_where_its_first_statement_does_not() -> None:
     text = ast.unparse(prepared.tree)
     assert len(prepared.entries) == 3 and text.count("pass") == 2
     assert set(prepared.entries.values()) <= set(range(prepared.last_id + 1))
+
+
+@pytest.mark.parametrize(
+    ("body", "ends"),
+    [
+        ("fake = g(z)\nld = d(fake.detach())\nld.backward()\nlg = d(fake)\nlg.backward()", {0}),
+        ("a = f(x)\nb = g(x)\na.backward()\nb.backward()", {0}),
+        ("a = f(x)\nb = g(x)\na.backward(retain_graph=True)\nb.backward()", set()),
+        ("y = f(x)\na = y.sum()\na.backward()\np = y.argmax()", set()),  # nothing goes back later
+        ("a = f(x)\na.backward()\nb = g(x)\nb.backward()", set()),
+        ("a = f(x)\nb = g(x)\nd = torch.autograd.grad(a, p)\ne = torch.autograd.grad(b, p)", {0}),
+        ("h = f(x)\na = h.mean()\nb = g(x)\nc = b.sum()\nc.backward()\na.backward()", {1}),
+        ("self.loss.backward()\nother.backward()", set()),
+        ("", set()),
+    ],
+)
+def test_where_a_graph_ends_for_backward(body: str, ends: set[int]) -> None:
+    assert apart_for_backward(ast.parse(body).body) == ends
