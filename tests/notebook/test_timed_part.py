@@ -89,6 +89,12 @@ def test_a_later_line_that_changes_nothing_keeps_all_in_the_times(notebook: Note
     record = measured(notebook, "y = m(x)\nprint(y.shape)\nm.note = 'seen'\nz = m(x) + 1")
     assert record.timed_part is not None and record.timed_part.kept == ()
     assert not any(note.startswith("Not timed") for note in record.notes)
+    counting = (
+        "class Counting(nn.Module):\n    n = 0\n    def forward(self, t):\n        self.n += 1\n"
+        "        return t * self.n\nc = Counting()\ny = c(x)\nprint(c.n)\nz = y + 1"
+    )
+    record = measured(notebook, counting)
+    assert record.timed_part is not None and record.timed_part.kept == ()
 
 
 def test_of_a_loop_that_is_run_step_by_step_one_pass_is_timed(notebook: Notebook) -> None:

@@ -117,8 +117,27 @@ def unchanged(run: CellRun, parts: Sequence[CellPart]) -> list[CellPart]:
     alone = len(run.parts) == 1 and not run.prepared.effects and not run.left
     for part in parts:
         if part.changed is None:
-            part.changed = "" if alone or not part.graphs else _changed(part)
+            found = "" if alone or not part.graphs else _changed(part)
+            # what it counts or fills itself is its own program
+            others = _SETTING.search(found) or _touched(run) & set(_NAME.findall(found))
+            part.changed = found if others else ""
     return [part for part in parts if not part.changed]
+
+
+def _touched(run: CellRun) -> set[str]:
+    """The names of what Python's lines write into, or call methods of."""
+    lines = {left.line for left in run.prepared.python if left.block >= 0}
+    found: set[str] = set()
+    for node in ast.walk(run.prepared.tree):
+        if isinstance(node, ast.stmt) and node.lineno in lines and not hasattr(node, "body"):
+            for part in ast.walk(node):
+                stores = isinstance(getattr(part, "ctx", None), ast.Store | ast.Del)
+                within = part if stores else part.func if isinstance(part, ast.Call) else None
+                while isinstance(within, ast.Attribute | ast.Subscript):
+                    within = within.value
+                    if isinstance(within, ast.Name):
+                        found.add(within.id)
+    return found
 
 
 def _changed(part: CellPart) -> str:
@@ -142,9 +161,7 @@ def _changed(part: CellPart) -> str:
         return _STATE.sub(r"torch's \1", guards[1]) if guards is not None else ""
     finally:
         before.restore()
-    # what was compiled anew in a loop serves its first pass as well
-    same = part.calls > 1 or part.call.graphs_run == part.graphs
-    return "" if same else "which of its graphs are run"
+    return ""
 
 
 def _named_lines(parts: Iterable[CellPart]) -> str:
@@ -187,6 +204,8 @@ def why_not_again(parts: Sequence[CellPart], error: str) -> str:
 
 
 _GUARD = re.compile(r"^\s*- \d+/\d+: (.+?)(?: {2,}#.*)?$", re.MULTILINE)
+_SETTING = re.compile(r"\.training\b|_hooks\b|^torch's ")
+_NAME = re.compile(r"[^\W\d]\w*")
 _STATE = re.compile(r"^GLOBAL_STATE changed: (.*?)\s*$")
 _TWICE_THROUGH = re.compile(r"backward through the graph a second time")
 
