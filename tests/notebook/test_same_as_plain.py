@@ -40,6 +40,12 @@ CELLS = {
         "    first.backward()\n    second = b(fake).sum()\n    second.backward()\n"
         "second.item()"
     ),
+    "a loss that backward leaves alone": (
+        "a, b = torch.nn.Linear(4, 4), torch.nn.Linear(4, 1)\n"
+        "o = torch.optim.AdamW([*a.parameters(), *b.parameters()], lr=0.1, weight_decay=0.1)\n"
+        "first = a(x).sum()\nsecond = b(w).sum()\nfirst.backward()\no.step()\n"
+        "b.weight.grad is None, len(o.state), (a.weight.sum() + b.weight.sum()).item()"
+    ),
     "two losses before both backwards": (
         "a, b = torch.nn.Linear(4, 4), torch.nn.Linear(4, 1)\nfirst = a(x).sum()\nsecond = b(w).sum()\n"
         "first.backward()\nsecond.backward()\na.weight.grad.sum() + b.weight.grad.sum()"

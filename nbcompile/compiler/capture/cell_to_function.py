@@ -27,9 +27,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
+from nbcompile.compiler.capture.losses import Place, apart_for_backward, leading_to
 from nbcompile.compiler.capture.python_reasons import (
     CHANGES_CONTAINER,
-    apart_for_backward,
     appended,
     expression_reason,
     head_reason,
@@ -53,7 +53,7 @@ class CellStatement:
 
     ``id`` is its number, ``inner`` the largest number inside it (its own, if it holds none), ``block``
     which block it stands in, ``in_loop`` whether Python may run it more than once, ``shown`` whether
-    its value is displayed.
+    its value is displayed. ``leads``: the backward passes of its block that what it makes leads to.
     """
 
     id: int
@@ -62,6 +62,7 @@ class CellStatement:
     block: int
     in_loop: bool
     shown: bool
+    leads: frozenset[Place] = frozenset()
 
     @property
     def line(self) -> int:
@@ -247,7 +248,7 @@ class _Rewriter:
         out: list[ast.stmt] = []
         pending: list[CellStatement] = []
         self.blocks += 1
-        block, ends = self.blocks, apart_for_backward(body)
+        block, ends, leads = self.blocks, apart_for_backward(body), leading_to(body)
         for position, node in enumerate(body):
             if position - 1 in ends:
                 self._close(pending)
@@ -268,7 +269,9 @@ class _Rewriter:
                 self._close(pending)
                 out.append(self._gate(node, original, show))
                 continue
-            pending.append(CellStatement(number, original, self.next_id - 1, block, in_loop, show))
+            pending.append(
+                CellStatement(number, original, self.next_id - 1, block, in_loop, show, leads[position])
+            )
             out.append(_ask(node, number, show))
         self._close(pending)
         return out if top else self._entered(out, block, body[0])
@@ -312,7 +315,9 @@ class _Rewriter:
         reason = CHANGES_CONTAINER if asking is None else python_reason(node) or quiet_reason(node)
         self.python.append(PythonStatement(node.lineno, reason, block, asking is None, head_end(node)))
         _put(node, value, _placed(_asked(value, number, shown=True), value))
-        return CellStatement(number, computed, number, block, in_loop, True)
+        back = asking is not None and getattr(asking.func, "attr", "") == "backward"
+        leads = frozenset({(node.lineno, node.col_offset)} if back else ())
+        return CellStatement(number, computed, number, block, in_loop, True, leads)
 
     def _close(self, pending: list[CellStatement]) -> None:
         for start, statement in enumerate(pending):

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
-
-from nbcompile.syntax import names_read, names_stored
 
 _BACKWARD = "runs the backward pass, itself compiled, from Python"
 CALLS_BACKWARD = f".backward() {_BACKWARD}"
@@ -90,42 +87,6 @@ def receiver_reads(node: ast.stmt) -> ast.Call | None:
         return None
     worth = _computes(call.func.value) and expression_reason(call.func.value) is None
     return call if worth else None
-
-
-def apart_for_backward(body: Sequence[ast.stmt]) -> set[int]:
-    """After which statements of a block a graph has to end, by their places: where backward goes through a
-    loss, and later once more through what would stand in the loss's graph. Eager frees what the loss was made
-    with, and a compiled graph is one node: all that it has saved would be gone (two networks that train each
-    other: ``fake = G(z)`` and a loss of ``D(fake.detach())``)."""
-    losses = [_gone_through(node) for node in body]
-    backwards = [place for place, found in enumerate(losses) if found is not None]
-    made: dict[str, int] = {}
-    ends: set[int] = set()
-    for place, node in enumerate(body):
-        loss = losses[place]
-        if loss and place != backwards[-1]:
-            last = max(made.get(name, -1) for name in loss)
-            later = set().union(*map(names_read, body[place + 1 : backwards[-1] + 1])) - loss
-            ends |= {min(made[name], last) for name in later & made.keys()} if last >= 0 else set()
-        made |= dict.fromkeys(names_stored(node), place)
-    return ends
-
-
-def _gone_through(node: ast.stmt) -> set[str] | None:
-    """The names of what a statement goes back through: none where its graph is kept. None where it does not
-    go back."""
-    call = node.value if isinstance(node, ast.Expr | ast.Assign) else None
-    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute):
-        return None
-    of = {"backward": call.func.value, "grad": call.args[0] if call.args else None}.get(call.func.attr)
-    if of is None or (call.func.attr == "grad" and "autograd" not in ast.unparse(call.func)):
-        return None
-    kept = any(word.arg == "retain_graph" and not _is_false(word.value) for word in call.keywords)
-    return set() if kept else names_read(of)
-
-
-def _is_false(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and not node.value
 
 
 def appended(node: ast.stmt) -> ast.expr | None:

@@ -17,6 +17,7 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from nbcompile.bench.measure.code_objects import codes
 from nbcompile.compiler.capture.cell_to_function import CellStatement
+from nbcompile.compiler.capture.losses import together_for_backward
 from nbcompile.compiler.capture.python_reasons import (
     CHANGES_CONTAINER,
     FILLS_CONTAINER,
@@ -99,6 +100,8 @@ def plan(run: Sequence[CellStatement], namespace: Namespace, unroll: int) -> tup
         if bound & (shared.reads | shared.writes) or is_step(statement.node):
             break
     first_why = why if not taken else _NAMES
+    nodes, leads = [each.node for each in taken], [each.leads for each in taken]
+    taken = taken[: together_for_backward(nodes, leads, namespace)]
     while taken and _is_trivial(taken[-1], namespace, stored):
         taken.pop()
     return taken, "" if taken else first_why

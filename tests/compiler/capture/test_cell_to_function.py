@@ -14,7 +14,8 @@ from nbcompile.compiler.capture.cell_to_function import (
     make_function,
     prepare,
 )
-from nbcompile.compiler.capture.python_reasons import apart_for_backward, python_reason
+from nbcompile.compiler.capture.losses import apart_for_backward, leading_to, together_for_backward
+from nbcompile.compiler.capture.python_reasons import python_reason
 from nbcompile.syntax import names_read, names_stored
 
 
@@ -221,3 +222,41 @@ def test_a_block_asks_once_where_its_first_statement_does_not() -> None:
 )
 def test_where_a_graph_ends_for_backward(body: str, ends: set[int]) -> None:
     assert apart_for_backward(ast.parse(body).body) == ends
+
+
+def test_what_leads_to_a_backward_pass() -> None:
+    body = ast.parse(
+        "h = f(x)\nacc = (h > 0).sum()\nfor k in range(2):\n    h = g(h)\nloss = h.mean()\n"
+        "with c:\n    loss.backward()\nother = h.sum()\nother.backward(retain_graph=True)"
+    ).body
+    first, second, none = (6, 0), (9, 0), frozenset[tuple[int, int]]()
+    both = {first, second}
+    assert leading_to(body) == [both, none, both, {first}, none, {second}, none]
+
+
+@pytest.mark.parametrize(
+    ("body", "count"),
+    [
+        ("la = a(x).sum()\nlb = b(x).sum()\nla.backward()", 1),
+        ("lb = b(x).sum()\nla = a(x).sum()\nla.backward()", 1),
+        ("h = a(x)\nk = b(x)\nloss = (h + k).sum()\nloss.backward()", 3),
+        ("h = a(x)\nloss = h.sum()\nacc = (h > 0).sum()\nppl = loss.exp()\nloss.backward()", 4),
+        ("h = a(x)\naux = b(h).sum()\nloss = h.sum()\nloss.backward()", 1),
+        ("y = x * 2\nz = frozen(y)\nloss = a(x).sum()\nloss.backward()", 3),  # nothing else to reach
+        ("la = a(x).sum()\nlb = through(x)\nla.backward()", 1),  # a function that reads b
+        ("la = a(x).sum()\nlb = w.sum()\nla.backward()", 1),
+        ("la = a(x).sum()\nlb = b(x).sum()", 2),  # no backward in the cell
+    ],
+)
+def test_what_a_backward_pass_does_not_get_to_is_another_graph(body: str, count: int) -> None:
+    a, b, frozen = (torch.nn.Linear(2, 2) for _ in range(3))
+    frozen.requires_grad_(False)
+    scope: dict[str, object] = {"b": b, "__builtins__": {}}
+    exec("def through(x): return b(x).sum()", scope)
+    x, w = torch.ones(2), torch.ones(2, requires_grad=True)
+    namespace = {"a": a, "b": b, "frozen": frozen, "through": scope["through"], "x": x, "w": w}
+    nodes = ast.parse(body).body
+    leads = leading_to(nodes)
+    compiled = [n for n, node in enumerate(nodes) if "backward" not in ast.unparse(node)]
+    found = together_for_backward([nodes[n] for n in compiled], [leads[n] for n in compiled], namespace)
+    assert found == count
