@@ -108,6 +108,9 @@ def check(program: Program, target: Target) -> Verdict:
             if (told := OURS.search(reason)) and (target.fallbacks or not issubclass(error, REFUSALS)):
                 kind = f"broken code, {told[1] if target.fallbacks else error.__name__}"
                 verdict.failures.append(Difference(kind, "graph", reason[:300]))
+        refused = [each for each in recorder.compilation().decisions if each.code == "taken-apart"]
+        if refused:
+            verdict.failures.append(Difference("broken code, a kernel", "graph", refused[0].reason[:300]))
     if found:
         without_us = 0 < verdict.graphs <= len(verdict.eager)
         untraced = any(reason.startswith(UNTRACED) for reason in verdict.eager)  # they leave modes on

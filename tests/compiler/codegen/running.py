@@ -42,9 +42,11 @@ def compile_program(
 
 
 def compile_aten(aten: AtenGraph, options: Options = NO_CACHE) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
-    """A function of the graph's inputs that fails where our code does: it never runs the graph eagerly."""
+    """A function of the graph's inputs that fails where our code does: it never runs it eagerly, nor in
+    more kernels for one that the C compiler refuses."""
     recorder = Recorder(options)
     module = compile_graph(aten, options, recorder)
+    assert not (refused := taken_apart(recorder)), refused
 
     def run(inputs: Sequence[Any]) -> tuple[Any, ...]:
         results = tuple(module.call(list(inputs)))
@@ -52,6 +54,11 @@ def compile_aten(aten: AtenGraph, options: Options = NO_CACHE) -> Callable[[Sequ
         return results
 
     return run
+
+
+def taken_apart(recorder: Recorder) -> list[str]:
+    """Why loops are not in one kernel that were, before a compiler refused it."""
+    return [each.reason for each in recorder.compilation().decisions if each.code == "taken-apart"]
 
 
 def same_zeros(got: torch.Tensor, expected: torch.Tensor) -> bool:

@@ -176,6 +176,10 @@ def _per_column(nests: Nests, roots: Sequence[Value], scope: Scope, tile: _Tile)
         value for value in order
         if value.number in used and value.number in certain and value.kind == "op" and not value.axes & inner
     ]  # fmt: skip
+    # of all columns alike: a number, for what is computed of it before the columns are walked
+    numbers = [value for value in wanted if tile.axis not in value.axes]
+    scope = nests.made(numbers, nests.define(numbers, {}, scope)) if numbers else scope
+    wanted = [value for value in wanted if tile.axis in value.axes]
     if not wanted:
         return scope
     elements: dict[int, Expression] = {}

@@ -156,3 +156,18 @@ def test_distances_to_a_few_centres(name: str, centres: int, dtype: torch.dtype)
     if name == "squares":
         text = run.compilation.kernels[0].sources["c"]
         assert ("_turned[" in text) == (8 <= centres <= 682)
+
+
+def test_what_is_one_number_for_all_columns_is_no_array() -> None:
+    """It is computed with, and hoisted out of the columns, where there is no lane."""
+
+    def function(w: torch.Tensor, s: torch.Tensor, u: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        m = (w * (u / s.sqrt().clamp(min=1e-12))[:, None]).sum(0)
+        return m, (m * m).sum()
+
+    run = nbcompile.compile(function, options={"cache": False})
+    inputs = torch.randn(8, 70), torch.rand(()), torch.randn(8)
+    for found, expected in zip(run(*inputs), function(*inputs), strict=True):
+        torch.testing.assert_close(found, expected)
+    (kernel,) = run.compilation.kernels
+    assert "[lane] = " in kernel.sources["c"] and "clamp[lane]" not in kernel.sources["c"]
