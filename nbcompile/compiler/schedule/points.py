@@ -91,6 +91,28 @@ class ByRows(Schedule):
     @classmethod
     def fit(cls, work: Work) -> Self | None:
         """Where a row's length leaves few lanes idle and some work does not vary along it."""
+        return cls._with_few_draws(work) or cls._with_fixed_work(work)
+
+    @classmethod
+    def _with_few_draws(cls, work: Work) -> Self | None:
+        """Where random numbers are drawn for rows, not for points (whole samples are dropped): each takes as
+        long as tens of points."""
+        axes = work.values.nest.axes
+        draws = [
+            value for value in walk_values(item.value for item in work.values.stores)
+            if value.op == "philox_uniform"
+        ]  # fmt: skip
+        drawn = {axis for value in draws for axis in value.axes}
+        first = max((place + 1 for place, axis in enumerate(axes) if axis in drawn), default=0)
+        if not draws or _count(axes[first:]) < SHORT_LANE * 8:
+            return None
+        block = _points_block(_count(axes), work.target)
+        sizes = [size for size in (block, block // 2, block // 4) if size <= power(_count(axes[first:]))]
+        configs = [Config({"RBLOCK": size}, max(1, min(8, size // 256))) for size in sizes]
+        return cls(x=axes[:first], r=axes[first:], configs=distinct(configs)) if configs else None
+
+    @classmethod
+    def _with_fixed_work(cls, work: Work) -> Self | None:
         axes = work.values.nest.axes
         length = axes[-1].extent.constant if axes else None
         if len(axes) < 2 or length is None or length < 512 or _count(axes) < MANY_POINTS:

@@ -77,3 +77,20 @@ def test_equal_layers_have_equal_kernels_and_draw_numbers_of_their_own() -> None
     kept = [first != 0, (second != 0)[first != 0], (third != 0)[second != 0]]
     assert all(0 < each.float().mean() < 1 for each in kept)
     assert (second[first == 0] == 0).all() and (second[second != 0] == 4).all()
+
+
+def test_a_number_for_a_whole_sample_is_drawn_once_by_a_program() -> None:
+    def drop_path(x: torch.Tensor, y: torch.Tensor) -> list[torch.Tensor]:
+        kept = torch.rand(5, 1, 1).lt(0.5).to(x.dtype)
+        return [kept, x + y * kept]
+
+    make = lambda: (torch.randn(5, 30, 41), torch.randn(5, 30, 41))
+    aten = aten_of_fake(drop_path, make)
+    _, source = generated(aten, replace(H100, random="philox"))
+    (kernel,) = source.kernels
+    assert kernel.schedule == "pointwise, by rows" and "i = tl.program_id(0) //" in kernel.text
+    x, y = make()
+    for candidate in range(len(source.launches[0].configs)):
+        kept, result = run_interpreted(source, aten, [x, y], candidate)
+        assert set(kept.flatten().tolist()) <= {0.0, 1.0}
+        assert torch.equal(result, x + y * kept)
