@@ -122,6 +122,11 @@ def _tried(program: Program, asked: CompileSettings, train: bool, tell: Tell) ->
                 f"nothing can be compared with eager: {said}.",
                 advice="Pass what the program can be called with twice.",
             ) from judged.error
+        if judged.went == "agrees" and not any(item.is_compared for item in judged.found):
+            raise CheckError(
+                "there is nothing to compare: no tensor or number is returned, changed or put anywhere.",
+                advice="Return what is to be checked.",
+            )
         worst = judged.worst
         row = CheckedStage(
             stage.name,

@@ -213,6 +213,9 @@ class _Held:
 
 def _copy(leaf: Any, deep: int = 2) -> Any:
     if isinstance(leaf, torch.Tensor):
+        if leaf.is_nested and leaf.layout is torch.jagged:  # its shape has a symbol that no other's has
+            inner = {"values()": leaf.values(), "offsets()": leaf.offsets()}
+            return _Held(type(leaf), {name: _copy(part) for name, part in inner.items()})
         return leaf.detach().clone()
     if hasattr(leaf, "__array_interface__"):  # of NumPy
         with contextlib.suppress(TypeError, ValueError):  # not of text, nor of objects

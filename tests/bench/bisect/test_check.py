@@ -224,3 +224,17 @@ def test_judging_puts_everything_back() -> None:
     judged = judge(f, (x,), lambda fn: lambda *args: fn(*args) + 1)
     assert judged.went == "differs" and judged.worst is not None
     assert torch.equal(x, torch.zeros(3)) and torch.equal(torch.get_rng_state(), state)
+
+
+def test_what_makes_nothing_is_not_called_right() -> None:
+    kept: dict[str, torch.Tensor] = {}
+
+    def silent(x: torch.Tensor) -> None:
+        x.sin()
+
+    def keeps(x: torch.Tensor) -> None:
+        kept["last"] = x.sin()
+
+    with pytest.raises(CheckError, match="nothing to compare"):
+        nbcompile.check(silent, torch.ones(3))
+    assert nbcompile.check(keeps, torch.ones(3)).agrees

@@ -87,6 +87,21 @@ def test_what_a_run_puts_into_objects_is_compared(
     assert kept.last is None and not kept.items and Kept.total is None
 
 
+def test_nested_tensors_are_compared_by_what_they_hold() -> None:
+    def made(x: torch.Tensor) -> torch.Tensor:
+        return torch.nested.nested_tensor([x[:3] * 2, x[3:]], layout=torch.jagged)
+
+    def wrong(x: torch.Tensor) -> torch.Tensor:
+        return torch.nested.nested_tensor([x[:3] * 2, x[3:] * 1.1], layout=torch.jagged)
+
+    def cut_elsewhere(x: torch.Tensor) -> torch.Tensor:
+        return torch.nested.nested_tensor([x[:4] * 2, x[4:]], layout=torch.jagged)
+
+    for other, agrees in ((made, True), (wrong, False), (cut_elsewhere, False)):
+        found, _ = verdicts(made, other, (torch.randn(8, 4),))
+        assert found["output"].agrees == agrees, found
+
+
 def test_of_a_set_nothing_is_told_by_the_path_of_another() -> None:
     def program(x: torch.Tensor, kept: set[Any]) -> torch.Tensor:
         kept |= {x.sin(), x.cos(), x.tan()}
