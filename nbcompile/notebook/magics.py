@@ -293,6 +293,7 @@ class NbCompile(Magics):
             compiler,
             fullgraph=options.fullgraph,
             unroll=self.unroll,
+            own_file=cell_file,
         )
         self._run = _Current(run, options, compiler, place)
         self.board.open(run)

@@ -132,6 +132,7 @@ class CellRun:
     filename: str = ""  # both are known when the cell asks its first question
     fullgraph: bool = False
     unroll: int = 16
+    own_file: str = ""  # the cell's: where it ends before it has asked
     parts: dict[int, CellPart] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     breaks: list[GraphBreak] = field(default_factory=list)
@@ -472,7 +473,7 @@ class CellRun:
         doubts = self._doubts if error is None else self._doubts[:-1]
         trace = error.__traceback__ if error is not None else None
         while trace is not None:
-            if trace.tb_frame.f_code.co_filename == self.filename:
+            if trace.tb_frame.f_code.co_filename == (self.filename or self.own_file):
                 self.raised = self.raised or (trace.tb_lineno, what_it_did(error, trace.tb_lineno))
                 self.raised_in = trace.tb_lineno
             trace = trace.tb_next

@@ -11,7 +11,7 @@ from nbcompile.compiler.capture.cell_to_function import TOP, CellStatement, head
 from nbcompile.compiler.capture.python_reasons import CALLS_BACKWARD, EAGER_BACKWARD
 from nbcompile.notebook.cell.cell_run import CellRun
 from nbcompile.notebook.cell.fullgraph import RAISES, RAISES_THERE
-from nbcompile.record.compilation import Compilation, LineFate
+from nbcompile.record.compilation import OWN_COMPILE, Compilation, LineFate
 
 _TAKEN: dict[type[ast.stmt], str] = {
     ast.For: "its steps are part of the graph",
@@ -118,7 +118,9 @@ def _in_eager_graphs(compilation: Compilation, eager: Mapping[str, str]) -> Iter
 def _in_eager_functions(
     run: CellRun, compilation: Compilation, found: Mapping[int, LineFate]
 ) -> Iterator[LineFate]:
-    """Lines of functions of the cell of which Dynamo made no graph at all, for a break in them."""
+    """Lines of functions of the cell of which Dynamo made no graph at all: for a break in them, or because
+    only Python ever called them (an optimizer's closure, a generator, a thread). Whether it did, nobody has
+    seen; what has a compiler of its own is not spoken of."""
     own = [[span.line for span in item.spans if not span.file] for item in compilation.breaks]
     broken = [lines[-1] for lines in own if len(lines) > 1]
     captured = {
@@ -128,18 +130,25 @@ def _in_eager_functions(
         for span in node.spans
         if not span.file
     }
+    own_compilers = compilation.backend == "xla" or any(
+        left.reason.startswith(OWN_COMPILE) for left in run.prepared.python
+    )
     for part in ast.walk(run.prepared.tree):
         if not isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef):
             continue
         within = range(part.lineno + 1, (part.end_lineno or part.lineno) + 1)
         at = next((line for line in broken if line in within), None)
-        if at is None or captured & set(within):
+        if captured & set(within) or (at is None and (own_compilers or part.decorator_list)):
             continue
         for line in within:
             fate = found.get(line)
-            if fate is not None and fate.reason.startswith("part of "):
+            if fate is None or not fate.reason.startswith(f"part of {part.name}, which runs"):
+                continue
+            if at is not None:
                 told = f"part of {part.name}, which ran eagerly, for the break at line {at}"
                 yield dataclasses.replace(fate, fate="eager", reason=told)
+            else:
+                yield dataclasses.replace(fate, reason=f"{fate.reason}: nothing of it was compiled")
 
 
 def _of(statement: CellStatement, fate: str, reason: str) -> LineFate:
