@@ -287,14 +287,9 @@ class NbCompile(Magics):
         cell = Cell(source=source, execution_count=self._ip.displayhook.prompt_count)
         compiler = CellCompiler(options, cell, place.progress)
         run = CellRun(
-            prepared,
-            self._count,
-            self.board,
-            compiler,
-            fullgraph=options.fullgraph,
-            unroll=self.unroll,
-            own_file=cell_file,
-        )
+            prepared, self._count, self.board, compiler,
+            fullgraph=options.fullgraph, unroll=self.unroll, own_file=cell_file,
+        )  # fmt: skip
         self._run = _Current(run, options, compiler, place)
         self.board.open(run)
         if options.backend == "xla" and not options.disable:

@@ -96,6 +96,14 @@ def _called(again: Recompile) -> str:
     return "the call" if again.function == "compiled_call" else again.function or "a function"
 
 
+def most_typical(recompiles: Sequence[Recompile]) -> Recompile:
+    """The last one of those for the reason that most have, but for the values in it."""
+    kinds = [re.sub(r"'[^']*'|\"[^\"]*\"|-?\d+(?:\.\d+)?", "…", each.reason) for each in recompiles]
+    most = Counter(kinds).most_common(1)[0][1]
+    common = {kind for kind, count in Counter(kinds).items() if count == most}
+    return next(each for each, kind in zip(recompiles[::-1], kinds[::-1], strict=True) if kind in common)
+
+
 def loop_of_recompiles(compilation: Compilation) -> list[str]:
     """A sentence for each function that was compiled again and again, with what ends it."""
     counts = Counter(each.function for each in compilation.recompiles)
@@ -103,8 +111,8 @@ def loop_of_recompiles(compilation: Compilation) -> list[str]:
     for function, count in counts.items():
         if count < _LOOP:
             continue
-        last = [each for each in compilation.recompiles if each.function == function][-1]
-        reason, called = last.reason, _called(last)
+        typical = most_typical([each for each in compilation.recompiles if each.function == function])
+        reason, called = typical.reason, _called(typical)
         cure = next((cure for pattern, cure in _CURES if re.search(pattern, reason)), "")
         told.append(f"{called} was compiled again {count} times: {reason}"
                     + (f". Cure: {cure}" if cure else ""))  # fmt: skip

@@ -17,6 +17,7 @@ from nbcompile.record.measured import difference
 from nbcompile.record.roofline import RooflinePoint, main_ceilings, points
 from nbcompile.units import bytes_text, clip, count_text, percent_text, seconds_text
 from nbcompile.view.facts.cell_lines import break_line
+from nbcompile.view.facts.coaching import most_typical
 from nbcompile.view.facts.facts import Call, Facts, own_measurement
 from nbcompile.view.facts.outside import is_left_out, measured_name
 
@@ -97,7 +98,7 @@ def _cause(compilation: Compilation, facts: Facts, spent: float) -> Why:
         return Why("breaks", _breaks(compilation, rest, spent))
     if compilation.recompiles:
         count = count_text(len(compilation.recompiles), "time")
-        reason = clip(compilation.recompiles[0].reason, 90)
+        reason = clip(most_typical(compilation.recompiles).reason, 90)
         return Why("recompiles", f"It was compiled again {count}: {reason}")
     if rest is None:
         return Why()
