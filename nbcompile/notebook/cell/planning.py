@@ -6,6 +6,7 @@ import ast
 import builtins
 import contextlib
 import dis
+import inspect
 import itertools
 import sys
 import types
@@ -66,7 +67,8 @@ _IN_A_LINE = "compute it in a line of its own, which is compiled"
 _NAMES = "names a value"
 _OWN_CONTEXT = "enters a context of its own"
 _JITS = "makes a jitted function"
-QUIET = frozenset({_PLAIN_VALUES, _MANY_STEPS, _TEXT, CHANGES_CONTAINER, _NAMES, _JITS})
+_GENERATES = "makes a generator"
+QUIET = frozenset({_PLAIN_VALUES, _MANY_STEPS, _TEXT, CHANGES_CONTAINER, _NAMES, _JITS, _GENERATES})
 """Reasons of which there is no more to say: nothing would be gained by compiling."""
 
 
@@ -167,6 +169,10 @@ def _reason(statement: CellStatement, namespace: Namespace, stored: set[str], un
         return _PLAIN_VALUES
     if "jax" in sys.modules and _Globals(names_read(node) - stored, namespace).jax:
         return _jax_reason(node, namespace)
+    if isinstance(made := getattr(node, "value", None), ast.Call):
+        function = callee(made.func, namespace)
+        if isinstance(function, types.FunctionType) and function.__code__.co_flags & inspect.CO_GENERATOR:
+            return _GENERATES  # Dynamo would run it to its end, which may never come
     if statement.in_loop and _is_plain(node, namespace, stored):
         return _PLAIN_VALUES  # numbers that change at each step: Python keeps count
     for part in ast.walk(node):
