@@ -34,7 +34,8 @@ OUT_VARIANTS = {
 _SET = torch.ops.aten.set_.source_Tensor
 _TAKEN = frozenset(
     "torch math args empty empty_small as_traced handed_on view as_result aligned status check call "
-    "constants become returned".split()
+    "constants become returned "
+    "max min abs int float bool round".split()  # what sizes are computed with
 ) | frozenset(OUT_VARIANTS.values())
 
 

@@ -159,6 +159,8 @@ def test_names_hide_neither_words_of_python_nor_what_the_wrapper_is_given() -> N
     names = ["class", "empty", "mm_out", "op_x", "a.b", "w"]
     made = program(inputs=[replace(X, name=name) for name in names], constants={"w": torch.ones(6)})
     assert wrapper(made)[0] == "class_, empty_, mm_out_, op_x_, a_b, w_ = args"
+    # what sizes are computed with: a buffer is called after its operator
+    assert wrapper(program(inputs=[replace(X, name="max")]))[0] == "max_, = args"
     dotted = program(inputs=[], constants={"held.w": torch.ones(6)})
     assert wrapper(dotted)[1] == "held_w = constants['held.w']"
 

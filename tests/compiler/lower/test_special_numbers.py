@@ -115,3 +115,15 @@ def test_the_ends_of_a_logit_are_numbers_of_its_type(dtype: torch.dtype, eps: fl
     expected.backward(torch.ones_like(expected))
     torch.testing.assert_close(here.grad, there.grad, rtol=0, atol=0, equal_nan=True)
     assert compiled.ran_compiled
+
+
+@pytest.mark.parametrize("ord", [2, 3, -1, 0.5, 0])
+def test_the_norm_of_one_number_is_its_magnitude(ord: float) -> None:
+    """Squared, it may leave the type."""
+    x = torch.tensor([3e-23, 2e25, -1e-30, 0.0, nan, inf])
+    for function in (
+        lambda x: torch.linalg.vector_norm(x[:, None], ord, -1),
+        lambda x: torch.linalg.vector_norm(x[1], ord),
+    ):
+        run = nbcompile.compile(function, options={"cache": False})
+        torch.testing.assert_close(run(x), function(x), equal_nan=True, rtol=1e-6, atol=0)

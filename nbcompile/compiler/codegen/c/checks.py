@@ -56,7 +56,8 @@ def look_ahead(nests: KernelPrinter, roots: Sequence[Value], places: Sequence[In
         return False
     together: dict[tuple[tuple[Axis, ...], tuple[Condition, ...]], list[Gathered]] = {}
     for check in checks:
-        together.setdefault(_walked(nests, check), []).append(check.atom)
+        if (walked := _walked(nests, check)) is not None:
+            together.setdefault(walked, []).append(check.atom)
     used, lines = set(nests.used_names), len(nests.out.text)
     for (axes, around), atoms in together.items():
         others = [axis.extent for axis in nests.values.nest.axes if axis not in axes]
@@ -68,8 +69,10 @@ def look_ahead(nests: KernelPrinter, roots: Sequence[Value], places: Sequence[In
             nests.out.open(f"if ({tests})", axes=())
         else:
             nests.looked_at.update((atom.value, atom.text) for atom in atoms)
+            if not axes:
+                nests.out.open("", axes=())  # the names of its locals are not the nest's
         _Loops(nests, around, tuple(atoms)).write(axes)
-        if doubtful:
+        if doubtful or not axes:
             nests.out.close()
     nests.used_names = used.union(nests.buffer_names.values())  # the names of locals are free again
     return len(nests.out.text) > lines
@@ -134,15 +137,17 @@ def _is_known(value: Value, made: frozenset[str]) -> bool:
     )
 
 
-def _walked(nests: KernelPrinter, check: _Check) -> tuple[tuple[Axis, ...], tuple[Condition, ...]]:
+def _walked(nests: KernelPrinter, check: _Check) -> tuple[tuple[Axis, ...], tuple[Condition, ...]] | None:
     """The axes that an index varies along, with the guards on these. Others only choose which of the elements
-    are used: eager gathers them all."""
+    are used: eager gathers them all. None where some are not the nest's: those of what a scatter writes into,
+    which is made before by loops of its own."""
     axes, near = set(check.atom.value.axes), tuple[Condition, ...]()
     while True:
         near = tuple(item for item in check.around if _axes_of(item[0]) & axes)
         more = axes.union(*(_axes_of(guard) for guard, _ in near))
         if more == axes:
-            return tuple(axis for axis in nests.values.nest.axes if axis in axes), near
+            walked = tuple(axis for axis in nests.values.nest.axes if axis in axes)
+            return (walked, near) if len(walked) == len(axes) else None
         axes = more
 
 

@@ -429,7 +429,8 @@ def vector_norm(
     dtype: torch.dtype | None = None,
 ) -> View:  # fmt: skip
     """``sum(abs(x)**ord) ** (1 / ord)``, or the largest (inf) or smallest (-inf) magnitude, or the number of
-    elements that are not 0 (``ord`` 0). Squares are summed unscaled, so they may overflow."""
+    elements that are not 0 (``ord`` 0). Squares are summed unscaled, so they may overflow; of one element
+    there is no square."""
     compute = compute_dtype(b.result_dtype())
     places = normalize_dims(dim, len(x.axes))
 
@@ -444,7 +445,7 @@ def vector_norm(
         result = reduced("max" if ord > 0 else "min", lambda v: op("abs", v))
     elif ord == 0:
         result = reduced("sum", lambda v: as_held(v, x.dtype).ne(0).cast(compute))
-    elif ord == 1:
+    elif ord == 1 or all(x.shape[place] == ONE for place in places):
         result = reduced("sum", lambda v: op("abs", v))
     elif ord == 2:
         result = b.pointwise(lambda s: op("sqrt", s), reduced("sum", lambda v: v * v, compute))

@@ -213,3 +213,19 @@ def test_what_is_printed() -> None:
     alone(torch.rand(4, 4), torch.tensor([0, 1, 2, 3]))
     (kernel,) = alone.compilation.kernels
     assert "return" not in kernel.sources["c"]
+
+
+def test_names_of_what_looks_ahead_are_not_the_nests() -> None:
+    """An index of no axes is looked at outside of all loops, where the nest defines its own numbers."""
+
+    def picked(x: torch.Tensor, i: torch.Tensor) -> torch.Tensor:
+        lost = F.cross_entropy(x, i)
+        i.add_(1)
+        return lost
+
+    run = nbcompile.compile(picked, options={"cache": False})
+    x, i = torch.randn(9), torch.tensor(3)
+    expected = F.cross_entropy(x, i)
+    torch.testing.assert_close(run(x, i), expected)
+    assert i == 4
+    assert not [each for each in run.compilation.decisions if each.code == "taken-apart"]
