@@ -214,7 +214,8 @@ class _Held:
 def _copy(leaf: Any, deep: int = 2) -> Any:
     if isinstance(leaf, torch.Tensor):
         if leaf.is_nested and leaf.layout is torch.jagged:  # its shape has a symbol that no other's has
-            inner = {"values()": leaf.values(), "offsets()": leaf.offsets()}
+            jagged: Any = leaf
+            inner = {"values()": jagged.values(), "offsets()": jagged.offsets()}
             return _Held(type(leaf), {name: _copy(part) for name, part in inner.items()})
         return leaf.detach().clone()
     if hasattr(leaf, "__array_interface__"):  # of NumPy
