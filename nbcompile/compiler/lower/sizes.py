@@ -32,7 +32,7 @@ from nbcompile.compiler.loop_ir.proofs import unrounded, well_defined
 from nbcompile.compiler.stages import GUESS, can_be_guarded, guards_of, guess_of, hint_of, least_of, most_of
 from nbcompile.errors import LoweringError, SymbolicSizeError
 
-_LONGEST_PERIOD = 1 << 9
+_LONGEST_PERIOD, _FAR = 1 << 9, 1 << 20
 _EXACT = 1 << 12
 """Fractions with a denominator up to this, times a size, are a float64 without rounding."""
 _RELATIONS: dict[str, Callable[[IndexExpr, IndexExpr], tuple[IndexExpr, ...]]] = {
@@ -353,9 +353,14 @@ def _divisor(apart: Any, symbol: Any) -> int:
     period = _period(apart)
     if period is None or not 1 < period <= _LONGEST_PERIOD:
         return 1
-    first, second = (
-        [int(apart.xreplace({symbol: Integer(at + n)})) for n in range(period)] for at in (period, 2 * period)
-    )
+    far = _FAR * period  # where what a remainder is taken of is not below 0, which torch refuses
+    try:
+        first, second = (
+            [int(apart.xreplace({symbol: Integer(at + n)})) for n in range(period)]
+            for at in (far, far + period)
+        )
+    except AssertionError:
+        return 1
     return math.gcd(period, *(n for n in range(period) if first[n] != second[n] or first[n] == 0))
 
 
