@@ -70,6 +70,8 @@ def leading_to(body: Sequence[ast.stmt]) -> list[frozenset[Place]]:
             stored = names_stored(body[before])
             if stored & needed:
                 found[before].add((node.lineno, node.col_offset))
+                if isinstance(body[before], ast.Assign):
+                    needed -= stored  # what they held before leads elsewhere
                 needed |= names_read(body[before])
     return [frozenset(each) for each in found]
 
@@ -99,12 +101,8 @@ def together_for_backward(
 
 def _leaves(node: ast.stmt, namespace: Mapping[str, Any]) -> set[str]:
     """The names in a statement, and in functions that it calls, of what needs gradients."""
-    names, functions = names_read(node), []
-    for name in names:
-        if isinstance(found := namespace.get(name), FunctionType):
-            functions.append(found)
-    known = {name: namespace.get(name) for name in names}
-    for function in functions:
+    known = {name: namespace.get(name) for name in names_read(node)}
+    for function in [value for value in known.values() if isinstance(value, FunctionType)]:
         known |= {name: function.__globals__.get(name) for name in function.__code__.co_names}
     return {name for name, value in known.items() if _needs_gradients(value)}
 

@@ -156,7 +156,7 @@ def _changed(part: CellPart) -> str:
             torch.set_grad_enabled(part.grad_enabled),
         ):
             part.call(*part.arguments)
-    except Exception as error:
+    except (Exception, KeyboardInterrupt) as error:  # who stops it here is shown what there is
         guards = _GUARD.search(str(error)) if "fail_on_recompile" in str(error) else None
         return _STATE.sub(r"torch's \1", guards[1]) if guards is not None else ""
     finally:

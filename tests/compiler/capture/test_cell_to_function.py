@@ -246,6 +246,7 @@ def test_what_leads_to_a_backward_pass() -> None:
         ("la = a(x).sum()\nlb = through(x)\nla.backward()", 1),  # a function that reads b
         ("la = a(x).sum()\nlb = w.sum()\nla.backward()", 1),
         ("la = a(x).sum()\nlb = b(x).sum()", 2),  # no backward in the cell
+        ("l = a(x).sum()\nl = b(x).sum()\nl.backward()", 1),
     ],
 )
 def test_what_a_backward_pass_does_not_get_to_is_another_graph(body: str, count: int) -> None:

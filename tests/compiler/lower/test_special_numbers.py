@@ -127,3 +127,12 @@ def test_the_norm_of_one_number_is_its_magnitude(ord: float) -> None:
     ):
         run = nbcompile.compile(function, options={"cache": False})
         torch.testing.assert_close(run(x), function(x), equal_nan=True, rtol=1e-6, atol=0)
+
+
+def test_the_slope_of_gelu_far_from_0_is_that_of_its_limit() -> None:
+    """The cube of such numbers leaves the type."""
+    function = lambda x: torch.nn.functional.gelu(x, approximate="tanh")
+    run = nbcompile.compile(function, options={"cache": False})
+    x = torch.tensor([-1e18, -1e14, -1e13, -5.0, 0.0, 5.0, 1e14], requires_grad=True)
+    found, expected = (torch.autograd.grad(f(x).sum(), x)[0] for f in (run, function))
+    torch.testing.assert_close(found, expected)

@@ -258,7 +258,9 @@ def gelu_backward(b: Builder, grad: View, x: View, approximate: str = "none") ->
         if approximate == "tanh":
             s = op("sigmoid", _tanh_argument(x) * 2)
             slope = (x * x * (3 * _KAPPA) + 1) * (2 * _BETA)
-            return grad * s * (x * (1 - s) * slope + 1)
+            return grad * (
+                s * (x * (1 - s)) * slope + s
+            )  # 0 before it is infinite: x**3 leaves the type first
         below = (op("erf", x * math.sqrt(0.5)) + 1) * 0.5
         density = op("exp", x * x * -0.5) * (1 / math.sqrt(2 * math.pi))
         return grad * (below + x * density)
