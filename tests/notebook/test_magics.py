@@ -430,11 +430,3 @@ def test_a_text_that_changes_is_not_to_be_a_tensor(notebook: Notebook) -> None:
     notebook.run("%%compile --no-bench\nfor k, v in list(kept.items()) * 5:\n    kept[k] = v * 2")
     (told,) = loop_of_recompiles(notebook.records[-1])
     assert "Cure: a text changes: look up what it names" in told
-
-
-def test_of_many_recompiles_the_reason_of_most_is_told(notebook: Notebook) -> None:
-    names = "('a', 'b', 'c', 'd', 'e', 'f')"
-    notebook.fresh(f"kept = {{k: torch.ones(3) for k in {names}}}\nkept['g'] = torch.ones(3).double()")
-    notebook.run("%%compile --no-bench\nfor k, v in list(kept.items()) * 2:\n    kept[k] = v * 2")
-    (told,) = loop_of_recompiles(notebook.records[-1])
-    assert "k == '" in told and "Cure: a text changes: look up what it names" in told

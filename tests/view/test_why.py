@@ -20,6 +20,7 @@ from nbcompile.record.compilation import (
 )
 from nbcompile.record.provenance import Links
 from nbcompile.view import mime_bundle, to_text, whole
+from nbcompile.view.facts.coaching import loop_of_recompiles, most_typical
 from nbcompile.view.facts.facts import facts
 from nbcompile.view.facts.why import why
 from nbcompile.view.pending import Pending
@@ -198,3 +199,13 @@ def test_of_few_samples_it_is_not_said_that_noise_is_what_hides_a_difference() -
     few = tuple(dataclasses.replace(m, steady=s) for m, s in zip((eager, ours), times, strict=True))
     said = facts(dataclasses.replace(compilation, measurements=few), Links(compilation)).verdict.text
     assert said == "no clear difference from eager (0.1×, of 6 samples only)"
+
+
+def test_of_many_recompiles_the_reason_of_most_is_told() -> None:
+    reasons = ["k == 'a'", "k == 'b.0'", "tensor 'v' dtype mismatch. expected Long, actual Float", "k == 'c'",
+               "tensor 'v' rank mismatch. expected 1, actual 2"]  # fmt: skip
+    recompiles = [Recompile(reason, "f", f"g{n}") for n, reason in enumerate(reasons)]
+    assert most_typical(recompiles).reason == "k == 'c'"
+    assert most_typical(recompiles[2:3]) is recompiles[2]
+    (told,) = loop_of_recompiles(record(1e-3, 1e-3, 3e-3, recompiles=tuple(recompiles)))
+    assert told.startswith("f was compiled again 5 times: k == 'c'. Cure: a text changes")

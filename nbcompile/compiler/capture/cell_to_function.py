@@ -27,7 +27,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
-from nbcompile.compiler.capture.losses import Place, apart_for_backward, leading_to
+from nbcompile.compiler.capture.losses import Place, leading_to
 from nbcompile.compiler.capture.python_reasons import (
     CHANGES_CONTAINER,
     appended,
@@ -248,10 +248,8 @@ class _Rewriter:
         out: list[ast.stmt] = []
         pending: list[CellStatement] = []
         self.blocks += 1
-        block, ends, leads = self.blocks, apart_for_backward(body), leading_to(body)
+        block, leads = self.blocks, leading_to(body)
         for position, node in enumerate(body):
-            if position - 1 in ends:
-                self._close(pending)
             last = top and position == len(body) - 1
             show = self._shows(node, last, shown)
             if (inner := self._within(node, block, in_loop)) is not None:

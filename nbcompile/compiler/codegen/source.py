@@ -10,8 +10,9 @@ import torch
 from nbcompile.compiler.codegen.printed import PrintedKernel
 from nbcompile.compiler.codegen.wrapper import library_targets, print_wrapper
 from nbcompile.compiler.linear_cross_entropy.operator import overwrites
+from nbcompile.compiler.loop_ir.computed_sizes import told_by
 from nbcompile.compiler.loop_ir.fused import FusedProgram, Group
-from nbcompile.compiler.loop_ir.index import Atom, Size
+from nbcompile.compiler.loop_ir.index import Atom
 from nbcompile.compiler.loop_ir.nodes import Buffer, LibraryCall, LoopProgram
 from nbcompile.compiler.loop_ir.versions import verify_kernel
 from nbcompile.compiler.stages import EntryPoint, KernelSource, KernelText
@@ -81,13 +82,16 @@ def comment_of(group: Group, program: FusedProgram) -> list[str]:
 
 
 def sizes_in_words(group: Group, program: LoopProgram) -> str:
-    """``s77 is x.shape[0]`` of each symbol that a group goes over, as the first input that has it calls it;
-    empty where there is none."""
+    """``s77 is x.shape[0]``, ``s27_over_2 is x.shape[1] // 2`` of each symbol that a group goes over, as the
+    first input that tells it calls it; empty where there is none."""
     places: dict[Atom, str] = {}
     for buffer in program.inputs:
         for place, extent in enumerate(buffer.shape if isinstance(buffer, Buffer) else ()):
-            if isinstance(buffer, Buffer) and isinstance(extent.atom, Size):
-                places.setdefault(extent.atom, f"{buffer.name}.shape[{place}]")
+            told = told_by(extent)
+            if isinstance(buffer, Buffer) and told is not None and not told.offset:
+                divided = f" // {told.factor}" if told.factor != 1 else ""
+                (atom,) = extent.atoms()
+                places.setdefault(atom, f"{buffer.name}.shape[{place}]{divided}")
     extents = [axis.extent for loop in group.loops for axis in loop.axes]
     used = {atom for extent in extents for atom in extent.atoms()}
     return ", ".join(f"{size} is {place}" for size, place in places.items() if size in used)

@@ -32,7 +32,10 @@ from nbcompile.compiler.loop_ir.proofs import unrounded, well_defined
 from nbcompile.compiler.stages import GUESS, can_be_guarded, guards_of, guess_of, hint_of, least_of, most_of
 from nbcompile.errors import LoweringError, SymbolicSizeError
 
-_LONGEST_PERIOD, _FAR = 1 << 9, 1 << 20
+_LONGEST_PERIOD = 1 << 9
+_FAR = 1 << 20
+"""How many periods from 0 a guard is looked at: what it takes a remainder of is not below 0 there, which
+torch refuses."""
 _EXACT = 1 << 12
 """Fractions with a denominator up to this, times a size, are a float64 without rounding."""
 _RELATIONS: dict[str, Callable[[IndexExpr, IndexExpr], tuple[IndexExpr, ...]]] = {
@@ -353,11 +356,10 @@ def _divisor(apart: Any, symbol: Any) -> int:
     period = _period(apart)
     if period is None or not 1 < period <= _LONGEST_PERIOD:
         return 1
-    far = _FAR * period  # where what a remainder is taken of is not below 0, which torch refuses
     try:
         first, second = (
-            [int(apart.xreplace({symbol: Integer(at + n)})) for n in range(period)]
-            for at in (far, far + period)
+            [int(apart.xreplace({symbol: Integer(at * period + n)})) for n in range(period)]
+            for at in (_FAR, _FAR + 1)
         )
     except AssertionError:
         return 1

@@ -8,6 +8,7 @@ import dataclasses
 import io
 import re
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import torch
 
@@ -54,25 +55,22 @@ def part_name(part: TimedCellPart | None) -> str:
     return "cell" if part is None else part.name
 
 
-def in_names(timed: Compilation, parts: Sequence[object]) -> Compilation:
+def in_names(timed: Compilation, parts: Sequence[Any]) -> Compilation:
     """The record with each result called as the cell calls it: ``output[1]`` is a place in our function, and
     ``inputs[0].grad`` is of its first argument."""
-    of_cell = [part if isinstance(part, CellPart) else None for part in parts]
+    functions = [part.function if isinstance(part, CellPart) else None for part in parts]
     known: dict[str, str] = {}
-    for place, part in enumerate(of_cell):
-        before = (
-            "output" if len(of_cell) == 1 and part is not None and part.grad_enabled else f"output[{place}]"
-        )
-        for at, name in enumerate(part.function.results if part is not None else ()):
-            known[f"{before}[{at}]"] = "the value shown" if is_shown(name) else name
-    if None not in of_cell:
-        given = [name for part in of_cell if part is not None for name in part.function.parameters]
+    for place, function in enumerate(functions):
+        before = "output" if len(parts) == 1 and parts[0].grad_enabled else f"output[{place}]"
+        results = function.results if function is not None else ()
+        shown = {f"{before}[{at}]": name for at, name in enumerate(results)}
+        known |= {key: "the value shown" if is_shown(name) else name for key, name in shown.items()}
+    if all(functions):
+        given = [name for function in functions if function is not None for name in function.parameters]
         known |= {f"inputs[{at}]": name for at, name in enumerate(given)}
 
     def named(output: str) -> str:
-        key = next(
-            (each for each in known if output == each or output.startswith((f"{each}[", f"{each}."))), ""
-        )
+        key = next((each for each in known if re.match(rf"{re.escape(each)}($|[\[.])", output)), "")
         return known[key] + output[len(key) :] if key else output
 
     found = tuple(dataclasses.replace(each, output=named(each.output)) for each in timed.accuracy)
@@ -117,10 +115,11 @@ def unchanged(run: CellRun, parts: Sequence[CellPart]) -> list[CellPart]:
     alone = len(run.parts) == 1 and not run.prepared.effects and not run.left
     for part in parts:
         if part.changed is None:
-            found = "" if alone or not part.graphs else _changed(part)
+            part.changed = "" if alone or not part.graphs else _changed(part)
             # what it counts or fills itself is its own program
-            others = _SETTING.search(found) or _touched(run) & set(_NAME.findall(found))
-            part.changed = found if others else ""
+            if part.changed and not _SETTING.search(part.changed):
+                if _touched(run).isdisjoint(_NAME.findall(part.changed)):
+                    part.changed = ""
     return [part for part in parts if not part.changed]
 
 

@@ -14,7 +14,7 @@ from nbcompile.compiler.capture.cell_to_function import (
     make_function,
     prepare,
 )
-from nbcompile.compiler.capture.losses import apart_for_backward, leading_to, together_for_backward
+from nbcompile.compiler.capture.losses import leading_to, together_for_backward
 from nbcompile.compiler.capture.python_reasons import python_reason
 from nbcompile.syntax import names_read, names_stored
 
@@ -206,24 +206,6 @@ def test_a_block_asks_once_where_its_first_statement_does_not() -> None:
     assert set(prepared.entries.values()) <= set(range(prepared.last_id + 1))
 
 
-@pytest.mark.parametrize(
-    ("body", "ends"),
-    [
-        ("fake = g(z)\nld = d(fake.detach())\nld.backward()\nlg = d(fake)\nlg.backward()", {0}),
-        ("a = f(x)\nb = g(x)\na.backward()\nb.backward()", {0}),
-        ("a = f(x)\nb = g(x)\na.backward(retain_graph=True)\nb.backward()", set()),
-        ("y = f(x)\na = y.sum()\na.backward()\np = y.argmax()", set()),  # nothing goes back later
-        ("a = f(x)\na.backward()\nb = g(x)\nb.backward()", set()),
-        ("a = f(x)\nb = g(x)\nd = torch.autograd.grad(a, p)\ne = torch.autograd.grad(b, p)", {0}),
-        ("h = f(x)\na = h.mean()\nb = g(x)\nc = b.sum()\nc.backward()\na.backward()", {1}),
-        ("self.loss.backward()\nother.backward()", set()),
-        ("", set()),
-    ],
-)
-def test_where_a_graph_ends_for_backward(body: str, ends: set[int]) -> None:
-    assert apart_for_backward(ast.parse(body).body) == ends
-
-
 def test_what_leads_to_a_backward_pass() -> None:
     body = ast.parse(
         "h = f(x)\nacc = (h > 0).sum()\nfor k in range(2):\n    h = g(h)\nloss = h.mean()\n"
@@ -246,6 +228,10 @@ def test_what_leads_to_a_backward_pass() -> None:
         ("la = a(x).sum()\nlb = through(x)\nla.backward()", 1),  # a function that reads b
         ("la = a(x).sum()\nlb = w.sum()\nla.backward()", 1),
         ("la = a(x).sum()\nlb = b(x).sum()", 2),  # no backward in the cell
+        ("fake = a(x)\nld = b(fake.detach()).sum()\nld.backward()\nlg = b(fake).sum()\nlg.backward()", 1),
+        ("l = x.sum()\nk = w.sum()\nl.backward()\nk.backward()", 1),
+        ("h = a(x)\nl = h.mean()\nk = b(x)\nm = k.sum()\nm.backward()\nl.backward()", 2),
+        ("h = a(x)\nl = torch.autograd.grad(h.sum(), x)\ny = h.argmax()", 3),
         ("l = a(x).sum()\nl = b(x).sum()\nl.backward()", 1),
     ],
 )

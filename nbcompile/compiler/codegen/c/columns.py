@@ -178,7 +178,7 @@ def _per_column(nests: Nests, roots: Sequence[Value], scope: Scope, tile: _Tile)
     ]  # fmt: skip
     # of all columns alike: a number, for what is computed of it before the columns are walked
     numbers = [value for value in wanted if tile.axis not in value.axes]
-    scope = nests.made(numbers, nests.define(numbers, {}, scope)) if numbers else scope
+    scope = nests.made(numbers, nests.define(numbers, {}, scope))
     wanted = [value for value in wanted if tile.axis in value.axes]
     if not wanted:
         return scope
