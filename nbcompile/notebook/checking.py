@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
 from IPython.core.error import UsageError
-from markupsafe import escape
 
 from nbcompile.bench.bisect.check import Program, check_program
 from nbcompile.errors import CheckError, OptionError, in_one_line
@@ -64,11 +64,11 @@ def show_check(run: CellRun, compilation: Compilation, options: CellOptions, pla
             found = check_program(program, settings_of(options), progress=place.progress)
     except (CheckError, OptionError) as error:
         raise UsageError(f"--check: {_told(parts, error)}") from error
+    left = told_of_changes(run.parts.values(), "checked")
+    found = dataclasses.replace(found, notes=(*found.notes, *left))
     if options.into:
         run.namespace[f"{options.into}_check"] = found
-    left = told_of_changes(run.parts.values(), "checked")
-    html = "".join(f"<p>{escape(told)}</p>" for told in left)
-    place.show({"text/plain": "\n".join([str(found), *left]), "text/html": found._repr_html_() + html})
+    place.show({"text/plain": str(found), "text/html": found._repr_html_()})
 
 
 def _told(parts: Sequence[CellPart], error: Exception) -> str:

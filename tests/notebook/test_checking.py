@@ -73,3 +73,16 @@ def test_a_cell_of_which_nothing_was_compiled(notebook: Notebook) -> None:
     notebook.fresh(SETUP)
     outcome = notebook.run("%%compile --check\nn = 3")
     assert outcome.error == "" and "no part of the cell was compiled" in outcome.stdout
+
+
+def test_what_a_later_line_has_changed_is_said_not_to_be_checked(notebook: Notebook) -> None:
+    notebook.fresh("d = torch.nn.Dropout(0.5)\nx = torch.randn(8, 8)")
+    outcome = notebook.run(
+        "%%compile --check --no-bench --into r\nd.train()\ny = d(x)\nd.eval()\nz = d(x) + 1"
+    )
+    assert outcome.error == ""
+    found = notebook.shell.user_ns["r_check"]
+    assert found.agrees and found.function == "the cell, line 5"
+    (note,) = found.notes
+    assert note.startswith("Not checked: line 3, ")
+    assert "Not checked: line 3" in str(found) and "Not checked: line 3" in found._repr_html_()
