@@ -9,7 +9,7 @@ from typing import Literal
 from nbcompile.compiler.kernel_ir.accesses import accesses, short_lane, streamed_bytes
 from nbcompile.compiler.kernel_ir.values import KernelValues, Store, gathered, walk_values
 from nbcompile.compiler.loop_ir.index import Axis
-from nbcompile.compiler.loop_ir.lanes import heavy_lanes
+from nbcompile.compiler.loop_ir.lanes import heavy, heavy_lanes
 from nbcompile.compiler.loop_ir.nodes import Buffer, hint_product
 from nbcompile.compiler.schedule.tiling import power, warps_of
 from nbcompile.compiler.stages import Config
@@ -22,6 +22,7 @@ LONGEST_COLUMN = 512  # points of a row held where neighbours lie from row to ro
 MOST_LIVE = 65_536  # points times values held at once: the registers of a multiprocessor
 WALK_BLOCK = 4096  # points of a walk's block
 COLUMNS = 64  # neighbouring columns of a tile whose reduced axis is not the contiguous one
+VECTOR = 4  # points of a row that a thread reads at once, if the length is a multiple of it
 MOST_SLABS = 1024  # of a row
 STAGES = 3  # blocks of a walk under way at once
 SHARED_BUDGET = 200 << 10  # bytes of them on a multiprocessor
@@ -48,6 +49,7 @@ class RowShape:
     live: int
     along: bool  # neighbours in memory lie along the row, for every heavy access
     mixed: bool  # for some along the row, for others from row to row
+    pieces: bool  # each row is a short piece of memory, with the next one beside it
     known: bool  # the length is
     row_bytes: int  # read of a row while walking it once, a point
     lane: Axis | None  # the last of ``r``, if short and alone along memory: the next row's lies beside it
@@ -58,11 +60,12 @@ class RowShape:
         x, r = nest.rows, nest.inner_axes
         rows, length = hint_product(axis.extent for axis in x), hint_product(axis.extent for axis in r)
         found = accesses(values, buffers)
-        lanes = heavy_lanes(found)
+        lanes, first = heavy_lanes(found), {access.lane for access in heavy(found)}
         return cls(
             x, r, rows, length, power(length), live(values),
             along=rows == 1 or lanes.isdisjoint(x),
             mixed=not lanes.isdisjoint(x) and not lanes.isdisjoint(r),
+            pieces=not lanes.isdisjoint(x) and first.isdisjoint(x),
             known=all(axis.extent.constant is not None for axis in r),
             row_bytes=streamed_bytes(values, buffers),
             lane=short_lane(found, x, r),
@@ -74,7 +77,7 @@ class RowShape:
         length = self.length // max(size, 1)
         return replace(
             self, x=(*self.x, lane), r=r, rows=self.rows * size, length=length, whole=power(length),
-            along=False, mixed=False, lane=None,
+            along=False, mixed=False, pieces=False, lane=None,
         )  # fmt: skip
 
     def stages(self, wanted: int, tile: int, programs: int = 2) -> int:

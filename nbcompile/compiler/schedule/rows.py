@@ -14,6 +14,7 @@ from nbcompile.compiler.loop_ir.index import Axis
 from nbcompile.compiler.loop_ir.nodes import hint_product
 from nbcompile.compiler.schedule.row_shapes import (
     COLUMNS,
+    VECTOR,
     RowShape,
     draws,
     finds_places,
@@ -134,7 +135,8 @@ def is_one_row(configs: Sequence[Config]) -> bool:
 
 
 def held_columns(values: KernelValues, shape: RowShape) -> tuple[Config, ...]:
-    """Blocks of neighbouring rows that lie across memory, held whole."""
+    """Blocks of neighbouring rows that lie across memory, or in pieces too short to be read by many threads,
+    held whole."""
     each = max(16, min(COLUMNS * 2, 2048 // shape.whole))
     if shape.mixed and shape.row_bytes >= 4 and stores_rows(values):  # two tensors held, one of them turned
         each = max(8, min(each, 8192 // shape.whole))
@@ -142,8 +144,21 @@ def held_columns(values: KernelValues, shape: RowShape) -> tuple[Config, ...]:
     if any(item.split for item in values.reductions) or (stores_rows(values) and not shape.mixed):
         each = max(8, min(COLUMNS * (1 if shape.mixed else 2), 8192 // shape.whole))
         points, most = 16, 16
+    elif shape.pieces:
+        points, most = (16, 4) if shape.length % VECTOR == 0 else (8, 4)
+        each = max(1, 128 * points // shape.whole)
     tile = each * shape.whole
     return (Config({"XBLOCK": each}, min(most, warps_of(tile, points))),)
+
+
+def _one_warp_each(shape: RowShape, target: Target) -> bool:
+    """Whether rows of half types do best with a warp for each program. A vector of weights with as many
+    points as the program has threads is laid out in a way of its own by Triton (its pass
+    remove-layout-conversions takes such a load for one that the rest has to follow), and what comes after it
+    is reduced across warps: with one warp that costs nothing."""
+    return shape.whole <= 512 or (
+        shape.length < shape.whole == 1024 and shape.rows >= 32 * target.multiprocessors
+    )
 
 
 def held(values: KernelValues, shape: RowShape, target: Target) -> tuple[Config, ...]:
@@ -153,10 +168,15 @@ def held(values: KernelValues, shape: RowShape, target: Target) -> tuple[Config,
     each = max(1, min(2048 // whole, 64)) if slim else max(1, min(256 // whole, rows))
     each = power(each) if rows > 1 else 1
     points = 32 if draws(values) or whole == WIDE_ROW else 16
+    plain, stores = not draws(values) and not gathers(values), stores_rows(values)
     enough = shape.row_bytes >= 4 and not gathers(values)  # for a program of one warp
-    short = 32 < whole <= 64 and not draws(values)
-    if slim and (short or (enough and (whole <= 512 or (whole == 1024 and not stores_rows(values))))):
+    short = 32 < whole <= 64 and shape.length % VECTOR and not draws(values)
+    if slim and (short or (enough and (whole <= 512 or (whole == 1024 and not stores)))):
         each, points = max(1, 512 // whole), 32  # nothing is combined across warps
+    elif slim and plain and whole == 128:
+        each = 4096 // whole  # more threads than a row has points: see _one_warp_each
+    elif slim and plain and stores and whole > 128 and shape.row_bytes < 4 and _one_warp_each(shape, target):
+        each, points = max(1, 1024 // whole), 32
     tile = each * whole
     configs = [Config({"XBLOCK": each}, warps_of(tile, points))]
     for warps in (warps_of(tile, 48 - points), warps_of(tile, 8), warps_of(tile, 64)):

@@ -18,6 +18,7 @@ from nbcompile.compiler.schedule.row_shapes import (
     COLUMNS,
     MOST_SLABS,
     STAGES,
+    VECTOR,
     WALK_BLOCK,
     RowShape,
     busy,
@@ -65,19 +66,22 @@ class WalkedRows(RowSchedule):
 
 @dataclass(frozen=True, kw_only=True)
 class SteppedColumns(WalkedRows):
-    """The few steps of a row that lies across memory one after the other, each lane a row of its own."""
+    """The few steps of a row that lies across memory, or is an odd piece of it, one after the other: each
+    lane takes a row of its own."""
 
     meaning = "Short rows that lie across memory: each lane takes the few steps of a row of its own."
 
     @classmethod
     def fit(cls, work: Work) -> Self | None:
         shape = work.shape
-        short = shape.fits and not shape.along and shape.length <= SHORT_COLUMN and not shape.mixed
+        # of pieces a thread would read a point at a time anyway
+        odd = shape.pieces and bool(shape.length % VECTOR) and not stores_rows(work.values)
+        short = shape.fits and not shape.along and shape.length <= SHORT_COLUMN and (odd or not shape.mixed)
         if not short or not splittable(work.values) or finds_places(work.values):
             return None
         configs = (
             Config({"XBLOCK": min(each, max(32, power(shape.rows))), "RBLOCK": 1}, warps)
-            for each, warps in ((512, 4), (256, 2), (1024, 8), (1024, 4))
+            for each, warps in (((128, 4), (256, 8)) if odd else ((512, 4), (256, 2), (1024, 8), (1024, 4)))
         )
         return cls(x=shape.x, r=shape.r, configs=distinct(configs))
 
