@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
-from nbcompile.compiler.kernel_ir.values import KernelValues
+from nbcompile.compiler.kernel_ir.values import KernelValues, walk_values
 from nbcompile.compiler.loop_ir.index import Axis
 from nbcompile.compiler.loop_ir.nodes import hint_product
 from nbcompile.compiler.schedule.row_shapes import (
@@ -151,37 +151,59 @@ def held_columns(values: KernelValues, shape: RowShape) -> tuple[Config, ...]:
     return (Config({"XBLOCK": each}, min(most, warps_of(tile, points))),)
 
 
-def _one_warp_each(shape: RowShape, target: Target) -> bool:
-    """Whether rows of half types do best with a warp for each program. A vector of weights with as many
-    points as the program has threads is laid out in a way of its own by Triton (its pass
-    remove-layout-conversions takes such a load for one that the rest has to follow), and what comes after it
-    is reduced across warps: with one warp that costs nothing."""
-    return shape.whole <= 512 or (
-        shape.length < shape.whole == 1024 and shape.rows >= 32 * target.multiprocessors
-    )
-
-
 def held(values: KernelValues, shape: RowShape, target: Target) -> tuple[Config, ...]:
     """Blocks of rows that lie along memory, held whole."""
     whole, rows = shape.whole, shape.rows
-    slim = rows // max(1, 2048 // whole) >= 2 * target.multiprocessors
-    each = max(1, min(2048 // whole, 64)) if slim else max(1, min(256 // whole, rows))
+    if rows // max(1, 2048 // whole) >= 2 * target.multiprocessors:
+        each, points = _of_many(values, shape, target)
+    else:
+        each, points = max(1, min(256 // whole, rows)), _points(values, shape)
     each = power(each) if rows > 1 else 1
-    points = 32 if draws(values) or whole == WIDE_ROW else 16
-    plain, stores = not draws(values) and not gathers(values), stores_rows(values)
-    enough = shape.row_bytes >= 4 and not gathers(values)  # for a program of one warp
-    short = 32 < whole <= 64 and shape.length % VECTOR and not draws(values)
-    if slim and (short or (enough and (whole <= 512 or (whole == 1024 and not stores)))):
-        each, points = max(1, 512 // whole), 32  # nothing is combined across warps
-    elif slim and plain and whole == 128:
-        each = 4096 // whole  # more threads than a row has points: see _one_warp_each
-    elif slim and plain and stores and whole > 128 and shape.row_bytes < 4 and _one_warp_each(shape, target):
-        each, points = max(1, 1024 // whole), 32
     tile = each * whole
     configs = [Config({"XBLOCK": each}, warps_of(tile, points))]
-    for warps in (warps_of(tile, 48 - points), warps_of(tile, 8), warps_of(tile, 64)):
+    for warps in (warps_of(tile, max(8, 48 - points)), warps_of(tile, 8), warps_of(tile, 64)):
         configs.append(Config({"XBLOCK": each}, warps))
     if each > 1:
         configs.append(Config({"XBLOCK": max(each // 2, 2)}, warps_of(tile // 2, points)))
         configs.append(Config({"XBLOCK": each * 2}, warps_of(tile * 2, points)))
     return distinct(configs)
+
+
+def _points(values: KernelValues, shape: RowShape) -> int:
+    """Points of a thread, where nothing speaks for more or fewer."""
+    return 32 if draws(values) or shape.whole == WIDE_ROW else 16
+
+
+def _of_many(values: KernelValues, shape: RowShape, target: Target) -> tuple[int, int]:
+    """(rows of a block, points of a thread), where there are rows enough for every multiprocessor."""
+    whole, wide, stores = shape.whole, shape.row_bytes >= 4, stores_rows(values)
+    if wide and not gathers(values) and (whole <= 512 or (whole == 1024 and not stores)):
+        return max(1, 512 // whole), 32  # a warp: nothing is combined across warps
+    if shape.known and not draws(values):
+        if shape.length % VECTOR and whole in (32, 64):  # read a point at a time
+            return (32, 8) if whole == 32 else (8 if stores else 16, 32)
+        if whole == 128 and not gathers(values):
+            return 32, 16  # more threads than a vector has points: see _of_one_warp
+        if stores and not gathers(values) and _of_one_warp(values, shape):
+            each = 1024 // whole
+            more = not wide if whole == 1024 else shape.rows // each < 40 * target.multiprocessors
+            return (2 * each, 64) if more else (each, 32)
+    return max(1, min(2048 // whole, 64)), _points(values, shape)
+
+
+def _of_one_warp(values: KernelValues, shape: RowShape) -> bool:
+    """Whether programs of one warp are best. A vector with as many points as the program has threads, of
+    weights, say, is laid out in a way of its own by Triton (its pass remove-layout-conversions takes such a
+    load for one that others have to follow), and what comes after it is reduced across warps: with one warp
+    that costs nothing."""
+    if shape.whole == 256:
+        return _reads_vectors(values)
+    chained = shape.row_bytes < 4 or len(values.reductions) > 2
+    return shape.whole == 512 or (shape.length < shape.whole == 1024 and chained)
+
+
+def _reads_vectors(values: KernelValues) -> bool:
+    """Whether something is read that is the same for all rows."""
+    inner = values.nest.inner
+    loads = (value for value in walk_values(values.roots) if value.kind == "load")
+    return any(value.axes and value.axes <= inner for value in loads)

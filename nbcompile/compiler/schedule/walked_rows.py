@@ -38,6 +38,7 @@ from nbcompile.targets import Target
 MANY_READS = 5  # of each point of a row, with which a thread has few points
 NARROW = 16  # columns of a tile, where there are few
 SHORT_COLUMN = 16  # points of a row that are walked in so many steps
+ODD_ROW = 48  # of one along memory, whose length is no multiple of VECTOR
 
 
 @dataclass(frozen=True)
@@ -66,24 +67,34 @@ class WalkedRows(RowSchedule):
 
 @dataclass(frozen=True, kw_only=True)
 class SteppedColumns(WalkedRows):
-    """The few steps of a row that lies across memory, or is an odd piece of it, one after the other: each
-    lane takes a row of its own."""
+    """The few steps of a row that lies across memory, or whose odd length keeps a thread from reading several
+    points at once, one after the other: each lane takes a row of its own."""
 
-    meaning = "Short rows that lie across memory: each lane takes the few steps of a row of its own."
+    meaning = "Short rows: each lane takes the few steps of a row of its own."
 
     @classmethod
     def fit(cls, work: Work) -> Self | None:
-        shape = work.shape
-        # of pieces a thread would read a point at a time anyway
-        odd = shape.pieces and bool(shape.length % VECTOR) and not stores_rows(work.values)
-        short = shape.fits and not shape.along and shape.length <= SHORT_COLUMN and (odd or not shape.mixed)
-        if not short or not splittable(work.values) or finds_places(work.values):
+        shape, values = work.shape, work.values
+        odd = _odd(values, shape, work.target)
+        across = not shape.along and not shape.mixed and shape.length <= SHORT_COLUMN
+        if not shape.fits or not (odd or across) or not splittable(values):
             return None
+        if finds_places(values) and not odd:
+            return None
+        sizes = ((256, 8), (128, 4)) if odd else ((512, 4), (256, 2), (1024, 8), (1024, 4))
         configs = (
             Config({"XBLOCK": min(each, max(32, power(shape.rows))), "RBLOCK": 1}, warps)
-            for each, warps in (((128, 4), (256, 8)) if odd else ((512, 4), (256, 2), (1024, 8), (1024, 4)))
+            for each, warps in sizes
         )
         return cls(x=shape.x, r=shape.r, configs=distinct(configs))
+
+
+def _odd(values: KernelValues, shape: RowShape, target: Target) -> bool:
+    """Whether rows along memory are so short and of such a length that lanes do best with a row each."""
+    if not shape.length % VECTOR or stores_rows(values) or shape.rows < 64 * target.multiprocessors:
+        return False
+    light = shape.row_bytes < 4 or finds_places(values)
+    return shape.pieces or (shape.along and light and shape.length <= ODD_ROW)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
 from nbcompile.compiler import schedule as schedules
 from nbcompile.compiler.loop_ir.index import Axis, Size
 from nbcompile.compiler.schedule.rows import HeldIfShort, HeldRows, is_one_row
 from nbcompile.compiler.schedule.schedule import Schedule, Work
+from nbcompile.compiler.schedule.walked_rows import SteppedColumns
 from nbcompile.compiler.stages import Config
 from tests.compiler.codegen.c.by_hand import buffer, group, loop, read
-from tests.compiler.schedule.cut import axes, cut, empty, work_by_hand
+from tests.compiler.schedule.cut import BF16, F32, axes, cut, empty, work_by_hand
 
 SOFTMAX = lambda x: torch.softmax(x, -1)
 
@@ -25,6 +27,45 @@ def test_many_short_rows_are_held_by_several() -> None:
 def test_a_kernel_has_the_whole_row_as_a_block() -> None:
     schedule = cut(SOFTMAX, empty(8192, 1000))
     assert schedule.complete[0] == Config({"XBLOCK": 2, "RBLOCK": 1024}, 4)
+
+
+def norm(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+    return torch.nn.functional.layer_norm(x, x.shape[-1:], weight, bias)
+
+
+@pytest.mark.parametrize(
+    ("length", "each", "warps"),
+    [(9, 64, 4), (12, 128, 4), (17, 32, 4), (49, 8, 1), (64, 32, 4), (96, 32, 8), (192, 4, 1), (384, 2, 1),
+     (768, 2, 1), (1024, 2, 4)],
+)  # fmt: skip
+def test_rows_of_half_types_are_cut_up_by_their_length(length: int, each: int, warps: int) -> None:
+    vector = empty(length, dtype=BF16)
+    schedule = cut(norm, empty(12_000_000 // length, length, dtype=BF16), vector, vector)
+    assert isinstance(schedule, HeldRows)
+    assert schedule.configs[0] == Config({"XBLOCK": each}, warps)
+
+
+def test_what_reads_no_weights_has_several_warps() -> None:
+    """Nothing asks Triton for two layouts there."""
+    schedule = cut(SOFTMAX, empty(62_500, 192, dtype=BF16))
+    assert schedule.configs[0] == Config({"XBLOCK": 8}, 4)
+
+
+def test_of_fewer_rows_a_warp_has_more() -> None:
+    vector = empty(384, dtype=BF16)
+    schedule = cut(norm, empty(7812, 384, dtype=BF16), vector, vector)
+    assert schedule.configs[0] == Config({"XBLOCK": 4}, 1)
+
+
+@pytest.mark.parametrize("length", [5, 9, 17, 33])
+def test_of_odd_rows_that_are_only_reduced_each_lane_takes_one(length: int) -> None:
+    rows = 16_000_000 // length
+    for reduce, dtype in ((lambda x: x.sum(-1), BF16), (lambda x: x.argmax(-1), F32)):
+        schedule = cut(reduce, empty(rows, length, dtype=dtype))
+        assert isinstance(schedule, SteppedColumns)
+        assert schedule.configs[0] == Config({"XBLOCK": 256, "RBLOCK": 1}, 8)
+    assert isinstance(cut(lambda x: x.sum(-1), empty(rows, length + 3, dtype=BF16)), HeldRows)
+    assert isinstance(cut(lambda x: x.sum(-1), empty(64, length, dtype=BF16)), HeldRows)  # few rows
 
 
 def test_of_few_rows_a_program_has_one() -> None:

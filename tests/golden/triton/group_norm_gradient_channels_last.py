@@ -11,7 +11,7 @@
 #   → grad_bias[j] = sum sum_g[i, j]  over i<16
 # k0_native_group_norm_backward[cdiv(4096, XBLOCK), 8](XBLOCK=64, RBLOCK=32, STAGES=3), 2 warps
 # k0_native_group_norm_backward_finish[cdiv(4096, XBLOCK)](XBLOCK=32, SBLOCK=8), 1 warps
-# k1_native_group_norm_backward_2[cdiv(512, XBLOCK)](XBLOCK=128, RBLOCK=8), 1 warps
+# k1_native_group_norm_backward_2[cdiv(512, XBLOCK)](XBLOCK=256, RBLOCK=8), 4 warps
 # k2_native_group_norm_backward_3[16 * cdiv(4096, YBLOCK) * cdiv(256, XBLOCK)](YBLOCK=32, XBLOCK=128), 4 warps
 # k3_native_group_norm_backward_4[cdiv(256, XBLOCK)](XBLOCK=256, RBLOCK=1), 4 warps
 # made by nbcompile

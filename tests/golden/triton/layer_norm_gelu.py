@@ -4,7 +4,7 @@
 #     native_layer_norm[i, j] = (((float32(x[i, j]) - native_layer_norm_mean[i]) * rstd[i]) * float32(weight[j])) + float32(bias[j])
 #     gelu[i, j] = (float32(native_layer_norm[i, j]) * 0.5) * (erf(float32(native_layer_norm[i, j]) * 0.707107) + 1)
 #   → add[i, j] = float32(x[i, j]) + float32(gelu[i, j])
-# k0_layer_norm_gelu_add[cdiv(32768, XBLOCK)](XBLOCK=2, RBLOCK=1024), 4 warps
+# k0_layer_norm_gelu_add[cdiv(32768, XBLOCK)](XBLOCK=2, RBLOCK=1024), 1 warps
 # made by nbcompile
 import triton
 import triton.language as tl

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +13,9 @@ from torch.nn import functional as F
 from nbcompile.compiler.codegen.printed import PrintedKernel
 from nbcompile.compiler.schedule.summed_rows import WalkedSums
 from nbcompile.compiler.schedule.walked_rows import SteppedColumns, WalkedRows
+from tests.compiler.codegen.running import aten_of
 from tests.compiler.codegen.triton.schedules.printing import lines, nest, printed, rows_by_hand
+from tests.compiler.codegen.triton_running import generated, run_interpreted, small_chip
 from tests.compiler.schedule.cut import BF16, F32, empty
 
 SUM = lambda x: x.sum(-1)
@@ -124,3 +127,27 @@ def test_sums_over_the_rows_leave_a_part_for_each_block_or_one_number() -> None:
         "sum_3_parts": (8,),
     }
     assert lines(made, "w =") == ["w = tl.load(w_ptr + i)"]  # before the loop
+
+
+ODD = {
+    "sum": (lambda x: x.sum(-1), BF16),
+    "smallest": (lambda x: x.amin(-1), BF16),
+    "where the largest is": (lambda x: x.argmax(-1), F32),
+    "where the smallest is": (lambda x: x.argmin(-1), BF16),
+}
+
+
+@pytest.mark.parametrize("length", [3, 9, 33])
+@pytest.mark.parametrize("name", ODD)
+def test_odd_rows_are_taken_by_a_lane_each(name: str, length: int) -> None:
+    """Ties, signed zeros, NaN and infinity among them, and a last block that is not full."""
+    function, dtype = ODD[name]
+    x = torch.randint(-3, 4, (301, length)).to(dtype)
+    x[5, 1], x[6, -1], x[7, :2], x[8] = math.nan, math.inf, -0.0, -math.inf
+    graph = aten_of(lambda x: (function(x),), x)
+    with small_chip():
+        _, source = generated(graph)
+    assert source.launches[0].configs[0].constants["RBLOCK"] == 1
+    for candidate in range(len(source.launches[0].configs)):
+        (got,) = run_interpreted(source, graph, [x], candidate=candidate)
+        torch.testing.assert_close(got, function(x), rtol=1e-2, atol=1e-2, equal_nan=True)
