@@ -50,6 +50,17 @@ CELLS = {
         "a, b = torch.nn.Linear(4, 4), torch.nn.Linear(4, 1)\nfirst = a(x).sum()\nsecond = b(w).sum()\n"
         "first.backward()\nsecond.backward()\na.weight.grad.sum() + b.weight.grad.sum()"
     ),
+    "a numpy array changed in place": (
+        "import numpy as np\na = np.ones(3)\na += 1\ny = x * float(a.sum())\na *= 2\n(a.tolist(), y.sum().item())"
+    ),
+    "a tensor's numpy array changed in place by a function": (
+        "def halved(t):\n    a = t.numpy()\n    a /= 2\n    return t.sum()\n"
+        "y = x * 2\nr = halved(y)\n(r.item(), y.sum().item())"
+    ),
+    "the size of another numpy array each time": (
+        "import numpy as np\ndef times(t): return t * a.shape[0]\nys = []\n"
+        "for k in (3, 4, 5):\n    a = np.ones(k)\n    y = times(x)\n    ys.append(y.sum().item())\nys"
+    ),
     "pure": "y = x @ w\nz = torch.relu(y)\nz.sum()",
     "silenced": "y = x @ w\ny.sum();",
     "only an expression": "(x @ w).sum()",

@@ -38,6 +38,11 @@ _KNOWN: tuple[tuple[str, str, str], ...] = (
         "Make text outside of the compiled part.",
     ),
     (
+        r"NumpyVariable",
+        "a NumPy array is used in Python",
+        "Stay in torch, or convert before or after the compiled part.",
+    ),
+    (
         r"numpy\.\* functions as methods",
         "a method of a NumPy array is called",
         "Stay in torch, or convert before or after the compiled part.",
@@ -381,6 +386,8 @@ def explain(kind: str, message: str) -> tuple[str, str]:
         return of_values
     explanation = re.sub(r" ?\(e\.g\.[^)]*\)", "", _section(message, "Explanation") or kind)
     searched = f"{kind}\n{explanation}"
+    if kind.startswith(_OF_A_VARIABLE):  # which one only the context tells
+        searched += f"\n{message.partition('debug context:')[2]}"
     for pattern, reason, hint in _KNOWN:
         found = re.search(pattern, searched)
         if found:
@@ -393,6 +400,9 @@ def explain(kind: str, message: str) -> tuple[str, str]:
     return said if said != kind or not subject else f"{subject}: {said}", _sentence(
         useful[0]
     ) if useful else ours
+
+
+_OF_A_VARIABLE = "Unsupported python_type() call"
 
 
 def depends_on_values(line: str) -> tuple[str, str] | None:

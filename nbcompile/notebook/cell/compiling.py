@@ -23,7 +23,11 @@ from nbcompile.notebook.cell.fates import line_fates
 from nbcompile.notebook.cell.fullgraph import explained, is_the_programs, place_of, refusal
 from nbcompile.notebook.cell.jitting import JittedCell, jax_notes
 from nbcompile.notebook.cell.planning import stays_global
-from nbcompile.notebook.cell.surroundings import leave_limits_to_the_record, quiet_compile
+from nbcompile.notebook.cell.surroundings import (
+    leave_arrays_to_python,
+    leave_limits_to_the_record,
+    quiet_compile,
+)
 from nbcompile.notebook.cell.tracebacks import CALL_FILE
 from nbcompile.record.compilation import Cell, Compilation
 from nbcompile.record.recorder import Recorder
@@ -126,6 +130,7 @@ class CellCompiler:
 
     def __init__(self, options: CellOptions, cell: Cell, progress: Callable[[str], None]) -> None:
         leave_limits_to_the_record()
+        leave_arrays_to_python()
         self.options = options
         self.cell = cell
         self.progress = progress
