@@ -50,6 +50,49 @@ CELLS = {
         "a, b = torch.nn.Linear(4, 4), torch.nn.Linear(4, 1)\nfirst = a(x).sum()\nsecond = b(w).sum()\n"
         "first.backward()\nsecond.backward()\na.weight.grad.sum() + b.weight.grad.sum()"
     ),
+    "a class attribute that is counted up and read through self": (
+        "class Count(torch.nn.Module):\n    calls = 0\n"
+        "    def forward(self, t):\n        Count.calls += 1\n        return t + self.calls\n"
+        "c = Count()\ny = c(c(x)) - x\n(y.sum().item(), Count.calls)"
+    ),
+    "a class attribute that a subclass inherits while it is counted up": (
+        "class A:\n    n = 0\n    @classmethod\n    def up(cls, t):\n        cls.n += 1\n        return t * cls.n\n"
+        "class B(A): pass\ndef both(t): return B.up(A.up(t))\ny = both(both(x))\n(y.sum().item(), A.n, B.n)"
+    ),
+    "a full deque that grows at both ends": (
+        "import collections\nlast = collections.deque([1, 2, 3], maxlen=3)\n"
+        "def push(t):\n    last.appendleft(9)\n    last.append(4)\n    return t * len(last)\n"
+        "y = push(x)\n(y.sum().item(), list(last))"
+    ),
+    "an optimizer of one's own that counts its steps": (
+        "class Slower(torch.optim.Optimizer):\n"
+        "    def __init__(self, ps): super().__init__(ps, {}); self.k = 0\n"
+        "    @torch.no_grad()\n    def step(self):\n        self.k += 1\n"
+        "        for g in self.param_groups:\n            for p in g['params']: p.sub_(p.grad / self.k)\n"
+        "o = Slower(model.parameters())\n"
+        "def train():\n    o.zero_grad()\n    model(x).sum().backward()\n    o.step()\n"
+        "for k in range(3):\n    train()\n(o.k, sum(p.sum() for p in model.parameters()).item())"
+    ),
+    "a learning rate set by a function": (
+        "def set_lr(value):\n    for g in opt.param_groups: g['lr'] = value\n    return x * value\n"
+        "y = set_lr(0.5)\nmodel(x).sum().backward()\nopt.step()\n"
+        "(y.sum().item(), opt.param_groups[0]['capturable'], sum(p.sum() for p in model.parameters()).item())"
+    ),
+    "a learning rate that decays in the loop": (
+        "for k in range(3):\n    opt.param_groups[0]['lr'] *= 0.9\n    opt.zero_grad()\n"
+        "    model(x).sum().backward()\n    opt.step()\n"
+        "(opt.param_groups[0]['capturable'], sum(p.sum() for p in model.parameters()).item())"
+    ),
+    "what an except handler asks of its exception": (
+        "import sys, traceback\ndef kind(): return sys.exc_info()[0].__name__\ndef again(): raise\n"
+        "try:\n    try:\n        b = float('a')\n    except ValueError:\n        y = x + 1\n"
+        "        said = traceback.format_exc().splitlines()[-1]\n        name = kind()\n        again()\n"
+        "except ValueError as error:\n    z = y * 2\n    told = str(error)\n(said, name, told, z.sum().item())"
+    ),
+    "a class made by namedtuple": (
+        "from collections import namedtuple\nPair = namedtuple('Pair', 'u v')\np = Pair(x.sum(), x + 1)\n"
+        "(Pair.__module__, p.u.item())"
+    ),
     "a numpy array changed in place": (
         "import numpy as np\na = np.ones(3)\na += 1\ny = x * float(a.sum())\na *= 2\n(a.tolist(), y.sum().item())"
     ),

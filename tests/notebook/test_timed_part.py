@@ -225,3 +225,16 @@ def test_its_check_and_modes_say_so_beside_a_record(notebook: Notebook) -> None:
     outcome = notebook.run(f"%%compile --mode-diff max-autotune --no-bench\n{TWICE}\n")
     assert len(notebook.records) == before + 2 and "its record failed" not in outcome.stdout
     assert any(ALONE in note for note in notebook.records[-1].notes)
+
+
+@pytest.mark.parametrize("flags", ["--compare eager", "--check --no-bench"])
+def test_what_is_logged_is_logged_once(flags: str, notebook: Notebook) -> None:
+    logs = (
+        "import logging\nheard = []\nclass Hears(logging.Handler):\n"
+        "    def emit(self, record): heard.append(record.getMessage())\n"
+        "logger = logging.getLogger('mine')\nlogger.handlers = [Hears()]\n"
+        "def told(t):\n    logger.warning('so')\n    return t * 2\n"
+    )
+    notebook.fresh(f"{SETUP}\n{logs}")
+    assert notebook.run(f"%%compile {flags}\ny = told(x)\nz = y + 1").error == ""
+    assert notebook.shell.user_ns["heard"] == ["so"]

@@ -12,9 +12,8 @@ from torch import fx
 from torch.utils._pytree import tree_leaves
 
 from nbcompile.api import Compiled
-from nbcompile.bench.bisect.judging import unheard
 from nbcompile.bench.measure.state import Snapshot
-from nbcompile.bench.measure.timing import Step
+from nbcompile.bench.measure.timing import Step, unheard
 from nbcompile.compiler.capture.fx_to_aten import user_name
 from nbcompile.record.compilation import Cell, Compilation
 from nbcompile.settings import CompileSettings

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +14,7 @@ from torch._dynamo.exc import BackendCompilerFailed
 
 from nbcompile.bench.measure import accuracy
 from nbcompile.bench.measure.state import Snapshot
-from nbcompile.bench.measure.timing import Step
+from nbcompile.bench.measure.timing import Step, unheard
 from nbcompile.errors import CheckError, in_one_line
 from nbcompile.record.check import Went
 from nbcompile.record.compilation import Accuracy
@@ -133,13 +132,6 @@ def same_error(one: BaseException, other: BaseException) -> bool:
 def _gist(error: BaseException) -> str:
     lines = str(error).strip().splitlines()
     return re.sub(r"0x[0-9a-f]+|'[^']*'|\"[^\"]*\"|[\w]*\d[\w]*", "", lines[0]) if lines else ""
-
-
-@contextlib.contextmanager
-def unheard() -> Iterator[None]:
-    """What a program prints is not printed again and again."""
-    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-        yield
 
 
 def with_gradients(fn: Function, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None = None) -> bool:

@@ -12,11 +12,13 @@ from __future__ import annotations
 import contextlib
 import gc
 import io
+import logging
 import math
 import random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
+from unittest import mock
 
 import torch
 from torch.utils import _pytree
@@ -90,14 +92,13 @@ class Step:
 
 @contextlib.contextmanager
 def quiet(threads: int | None = None, *, silent: bool = False) -> Iterator[int]:
-    """No garbage collection, a fixed number of threads, and with ``silent`` nothing on stdout and
-    stderr. Yields the number of threads in use. Everything is put back, also on an interrupt."""
+    """No garbage collection, a fixed number of threads, and with ``silent`` nothing that is :func:`unheard`.
+    Yields the number of threads in use. Everything is put back, also on an interrupt."""
     collecting, before = gc.isenabled(), torch.get_num_threads()
     freeze = gc.get_freeze_count() == 0  # else unfreezing would thaw someone else's objects
     with contextlib.ExitStack() as stack:
         if silent:
-            stack.enter_context(contextlib.redirect_stdout(io.StringIO()))
-            stack.enter_context(contextlib.redirect_stderr(io.StringIO()))
+            stack.enter_context(unheard())
         gc.collect()
         gc.disable()
         if freeze:
@@ -113,6 +114,24 @@ def quiet(threads: int | None = None, *, silent: bool = False) -> Iterator[int]:
                 gc.enable()
             if torch.get_num_threads() != before:
                 torch.set_num_threads(before)
+
+
+@contextlib.contextmanager
+def unheard() -> Iterator[None]:
+    """What a program prints and logs is not told again and again: nothing goes to stdout and stderr, and no
+    handler is given a record. What torch and nbcompile log is heard, since records are made of it."""
+    hand_on = logging.Logger.callHandlers
+
+    def of_libraries(logger: logging.Logger, record: logging.LogRecord) -> None:
+        if logger.name.partition(".")[0] in ("torch", "nbcompile"):
+            hand_on(logger, record)
+
+    with (
+        contextlib.redirect_stdout(io.StringIO()),
+        contextlib.redirect_stderr(io.StringIO()),
+        mock.patch.object(logging.Logger, "callHandlers", of_libraries),
+    ):
+        yield
 
 
 def synchronize() -> None:

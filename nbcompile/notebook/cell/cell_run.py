@@ -32,6 +32,7 @@ from nbcompile.compiler.capture.cell_to_function import (
     make_function,
 )
 from nbcompile.compiler.capture.listening import kept_from_compiling
+from nbcompile.compiler.capture.lost.in_dynamo import capturable_kept
 from nbcompile.compiler.capture.python_reasons import FILLS_CONTAINER, TAKEN_BY_PYTHON, is_step
 from nbcompile.errors import CellError
 from nbcompile.notebook.cell.fullgraph import (
@@ -305,6 +306,7 @@ class CellRun:
             return self._python(part.members, why, only_now=True)  # asked again, to be counted
         return True
 
+    @capturable_kept()
     def _call(self, part: CellPart, *, first: bool) -> None:
         """Run a part and bind its results. If it raises, a whole part has done nothing."""
         one_line = part.function.first_line == part.function.last_line

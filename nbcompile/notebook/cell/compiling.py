@@ -17,17 +17,14 @@ from nbcompile.api import Compiled
 from nbcompile.backends import registry
 from nbcompile.compiler.capture.cell_to_function import CellStatement, make_function
 from nbcompile.compiler.capture.fx_to_aten import CompileAten
+from nbcompile.compiler.capture.lost.in_dynamo import mend_dynamo
 from nbcompile.notebook.arguments import CellOptions
 from nbcompile.notebook.cell.cell_run import CellPart, CellRun
 from nbcompile.notebook.cell.fates import line_fates
 from nbcompile.notebook.cell.fullgraph import explained, is_the_programs, place_of, refusal
 from nbcompile.notebook.cell.jitting import JittedCell, jax_notes
 from nbcompile.notebook.cell.planning import stays_global
-from nbcompile.notebook.cell.surroundings import (
-    leave_arrays_to_python,
-    leave_limits_to_the_record,
-    quiet_compile,
-)
+from nbcompile.notebook.cell.surroundings import leave_limits_to_the_record, quiet_compile
 from nbcompile.notebook.cell.tracebacks import CALL_FILE
 from nbcompile.record.compilation import Cell, Compilation
 from nbcompile.record.recorder import Recorder
@@ -130,7 +127,7 @@ class CellCompiler:
 
     def __init__(self, options: CellOptions, cell: Cell, progress: Callable[[str], None]) -> None:
         leave_limits_to_the_record()
-        leave_arrays_to_python()
+        mend_dynamo()
         self.options = options
         self.cell = cell
         self.progress = progress

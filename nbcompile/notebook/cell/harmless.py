@@ -50,7 +50,7 @@ _ATTRIBUTES = frozenset(
 )
 _NEVER = frozenset(
     "open input exec eval compile save load hub distributed multiprocessing tofile fromfile from_file "
-    "share_memory_ storage set_ memmap savez savetxt loadtxt".split()
+    "share_memory_ storage set_ memmap savez savetxt loadtxt set_printoptions".split()
 )
 _KNOWING = (
     torch.Tensor, F, torch.nn, math, torch.optim, torch.distributions, torch.distributions.Distribution,

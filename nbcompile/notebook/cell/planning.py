@@ -10,6 +10,7 @@ import inspect
 import itertools
 import sys
 import types
+from collections import namedtuple
 from collections.abc import Iterable, Mapping, Sequence, Sized
 from typing import Any
 
@@ -66,6 +67,7 @@ _TEXT = "works on text"
 _IN_A_LINE = "compute it in a line of its own, which is compiled"
 _NAMES = "names a value"
 _OWN_CONTEXT = "enters a context of its own"
+_HANDLING = "may ask for the exception that is handled here, which Dynamo does not know"
 _JITS = "makes a jitted function"
 _GENERATES = "makes a generator"
 QUIET = frozenset({_PLAIN_VALUES, _MANY_STEPS, _TEXT, CHANGES_CONTAINER, _NAMES, _JITS, _GENERATES})
@@ -251,6 +253,10 @@ def _target_reason(target: Any) -> str | None:
         return own_compile(target)
     name = getattr(target, "__name__", "")
     package = (getattr(target, "__module__", None) or "").partition(".")[0]
+    if target is namedtuple:
+        return "makes a new class"
+    if sys.exc_info()[1] is not None and package != "torch" and not isinstance(target, torch.nn.Module):
+        return _HANDLING
     if isinstance(target, type):
         if package == "builtins" or target in _CONTEXTS or target is torch.Size:
             return None

@@ -12,8 +12,6 @@ from typing import Any
 import torch
 import torch._dynamo
 import torch.compiler.config
-from torch._dynamo.utils import is_numpy_ndarray
-from torch._dynamo.variables.misc import NumpyVariable
 
 from nbcompile.compiler.capture.listening import active_session
 from nbcompile.compiler.capture.torch_log import unprinted, was_asked_for
@@ -85,22 +83,6 @@ def leave_limits_to_the_record() -> None:
     """From now on torch's log does not repeat what the record of a cell says. A part that is called again
     may compile too, and nothing is to be done around each of its calls."""
     logging.getLogger("torch._dynamo.convert_frame").addFilter(_TOLD)  # once, however often
-
-
-def leave_arrays_to_python() -> None:
-    """From now on Dynamo does not take a numpy array for a constant where numpy stays numpy. It does by
-    itself (torch 2.13, with ``trace_numpy`` off): ``a *= 2`` was done while tracing and once more when run,
-    and ``a.shape[0]`` remained that of the first array."""
-    setattr(NumpyVariable, "as_python_constant", _constant_but_arrays)  # noqa: B010 (mypy knows it as a method)
-
-
-_as_constant = NumpyVariable.as_python_constant
-
-
-def _constant_but_arrays(self: Any) -> Any:
-    if not torch._dynamo.config.trace_numpy and is_numpy_ndarray(self.value):
-        raise NotImplementedError("the numbers of a numpy array change")
-    return _as_constant(self)
 
 
 @contextmanager

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import ast
-import contextlib
 import dataclasses
-import io
 import re
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -13,6 +11,7 @@ from typing import Any
 import torch
 
 from nbcompile.bench.measure.state import Snapshot
+from nbcompile.bench.measure.timing import unheard
 from nbcompile.compiler.capture.cell_to_function import CellStatement, is_shown
 from nbcompile.compiler.capture.python_reasons import CALLS_BACKWARD, is_step
 from nbcompile.errors import MeasureError
@@ -150,7 +149,7 @@ def _changed(part: CellPart) -> str:
     try:
         with (
             quiet_compile(),
-            contextlib.redirect_stdout(io.StringIO()),
+            unheard(),
             torch.compiler.set_stance("fail_on_recompile"),
             torch.set_grad_enabled(part.grad_enabled),
         ):

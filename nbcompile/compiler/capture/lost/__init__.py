@@ -1,1 +1,1 @@
-"""What torch loses, or gets wrong, on the way from a captured graph through AOTAutograd, and what is done."""
+"""What torch loses or gets wrong, from a program to its graph and through AOTAutograd, and what is done."""
