@@ -17,8 +17,10 @@ SETUP = (
 )
 
 
-def measured(notebook: Notebook, body: str, line: str = "--compare eager,nbcompile") -> Compilation:
-    notebook.fresh(SETUP)
+def measured(
+    notebook: Notebook, body: str, line: str = "--compare eager,nbcompile", setup: str = SETUP
+) -> Compilation:
+    notebook.fresh(setup)
     notebook.run("%config NbCompile.bench_seconds = 0.05")
     notebook.run("%config NbCompile.cold = False")
     outcome = notebook.run(f"%%compile {line}\n{body}\n")
@@ -225,3 +227,26 @@ def test_its_check_and_modes_say_so_beside_a_record(notebook: Notebook) -> None:
     outcome = notebook.run(f"%%compile --mode-diff max-autotune --no-bench\n{TWICE}\n")
     assert len(notebook.records) == before + 2 and "its record failed" not in outcome.stdout
     assert any(ALONE in note for note in notebook.records[-1].notes)
+
+
+BREAKING = (
+    "def f(v):\n    w = v.sin() + 1\n    print(w.sum())\n    return w.cos() * 2\n"
+    "def g(v):\n    w = v.sinh() + 1\n    print(w.sum())\n    return w.cosh() * 2\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("body", "runs"),
+    [
+        ("y = f(f(f(x)))", [3, 3]),
+        ("y = f(f(x))\nz = f(y)", [2, 2, 1, 1]),
+        ("y = f(x)\nz = g(y) + f(x)", [1, 1, 1, 1, 1, 1, 1]),
+        ("for i in range(3):\n    x = f(x)", [1, 1]),
+    ],
+)
+def test_each_kernel_of_functions_that_break_the_graph_has_its_time_and_its_runs(
+    notebook: Notebook, body: str, runs: list[int]
+) -> None:
+    record = measured(notebook, body, setup=f"{SETUP}\n{BREAKING}")
+    assert list(record.runs.values()) == runs
+    assert [kernel.id for kernel in record.kernels if not kernel.seconds] == []

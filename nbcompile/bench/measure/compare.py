@@ -17,7 +17,7 @@ import torch
 
 from nbcompile.backends.base import BackendArgument
 from nbcompile.bench.measure.accuracy import RUN, check
-from nbcompile.bench.measure.call_times import call_times, with_call_times
+from nbcompile.bench.measure.call_times import CallTimes, call_times, with_call_times
 from nbcompile.bench.measure.cold import fresh_caches
 from nbcompile.bench.measure.contestant import (
     Compile,
@@ -192,12 +192,12 @@ training too."""
 @dataclass(frozen=True)
 class _Taken:
     """What is measured so far, of the contestants that have ``entered``: how the answers agree, steady times
-    by contestant, and those of our kernels by id."""
+    by contestant, and those of our kernels."""
 
     entered: tuple[str, ...] = ()
     accuracy: tuple[Accuracy, ...] = ()
     samples: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
-    calls: Mapping[str, float] = field(default_factory=dict)
+    calls: CallTimes = field(default_factory=CallTimes)
 
 
 @dataclass(frozen=True)
@@ -400,7 +400,7 @@ class _Comparison:
         )  # fmt: skip
         taken = so_far(samples)
         own = _ours(self.entries)
-        if own is None or own.compiled is None or own.step is None or own.reason or taken.calls:
+        if own is None or own.compiled is None or own.step is None or own.reason or taken.calls.seconds:
             return taken
         self.tell("timing each kernel")
         calls = call_times(own.step, own.compiled.stopwatches, budget=self.how.budget / 8, reset=each.reset)
