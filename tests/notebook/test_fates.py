@@ -283,3 +283,38 @@ def test_two_graphs_without_a_break_say_why_they_are_two(notebook: Notebook, bet
     notebook.run(f"%%compile --no-bench\ny = x + 1\n{between}\nz = y * 2")
     notes = [note for note in notebook.records[-1].notes if "the graphs before" in note]
     assert [note[: len(told)] for note in notes] == ([told] if told else [])
+
+
+@pytest.mark.parametrize(
+    ("cell", "line"),
+    [
+        ("while (x * x).sum() > 1:\n    x = x * 0.5\ny = x + 1", 2),
+        ("e = float('inf')\nwhile not e < 0.1 and n:\n    x = x * 0.5\n    e = x.norm()\ny = x + e", 3),
+        ("def f(v):\n    while v.sum() > 1:\n        v = v * 0.5\n    return v\ny = f(x)", 3),
+    ],
+    ids=["of the cell", "a number at first", "of a function"],
+)
+def test_a_loop_that_asks_a_tensor_breaks_the_graph(notebook: Notebook, cell: str, line: int) -> None:
+    record = recorded(notebook, "", cell)
+    (found,) = record.breaks
+    assert found.spans[-1].line == line and found.spans[-1].file == ""
+    assert found.reason == "how often the loop runs depends on the values in a tensor"
+    assert found.hint.startswith("Run a fixed number of steps")
+    links = Links(record)
+    assert {
+        row.number for row in cell_lines(record, facts(record, links).calls, links) if row.fate == "break"
+    } == {line}
+    fates = {each.line: each for each in record.lines}
+    assert cell.startswith("def") or (fates[line].fate, fates[line].reason) == ("eager", found.reason)
+
+
+def test_a_loop_that_asks_numbers_is_left_as_it_is(notebook: Notebook) -> None:
+    record = recorded(
+        notebook, "", "i = 0\nwhile i < 9 and x.dim() == 2:\n    y = x * i\n    i += 1\nz = y + 1"
+    )
+    assert record.breaks == ()
+    (found,) = [each for each in record.lines if each.line == 3]
+    assert (found.fate, found.reason) == (
+        "python",
+        "a loop, run step by step, whose condition Python computes",
+    )

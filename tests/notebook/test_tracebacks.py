@@ -92,12 +92,13 @@ def test_an_interrupt_shows_the_line_it_came_at(
     "body, line, reason",
     [
         ("y = x + 1\nif y.sum() > 0:\n    z = y * 2", 3, "the branch depends on the values"),
+        ("y = x + 1\nwhile y.sum() > 0:\n    z = y = y - 9", 3, "how often the loop runs depends"),
         ("y = x + 1\nprint('hi')\nz = y * 2", 3, "print runs in Python"),
         ("import time\ny = x + 1\ntime.sleep(0)\nz = y * 2", 4, "time.sleep runs in Python"),
         ("y = x + 1\ns = y.sum().item()\nz = y * s", 3, ".item() reads a tensor's value"),
         ("def f(t):\n    u = t * 2\n    print('hi')\n    return u + 1\nz = f(x)", 4, "print() writes"),
     ],
-    ids=["branch", "print", "sleep", "item", "in a function of the cell"],
+    ids=["branch", "loop", "print", "sleep", "item", "in a function of the cell"],
 )
 def test_fullgraph_refuses_a_break_at_its_line(notebook: Notebook, body: str, line: int, reason: str) -> None:
     notebook.fresh(SETUP)

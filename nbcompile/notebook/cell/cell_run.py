@@ -14,7 +14,7 @@ import builtins
 import time
 import types
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import torch
@@ -31,6 +31,7 @@ from nbcompile.compiler.capture.cell_to_function import (
     head_end,
     make_function,
 )
+from nbcompile.compiler.capture.graph_breaks import LOOP_BY_VALUES
 from nbcompile.compiler.capture.listening import kept_from_compiling
 from nbcompile.compiler.capture.python_reasons import FILLS_CONTAINER, TAKEN_BY_PYTHON, is_step
 from nbcompile.errors import CellError
@@ -419,9 +420,21 @@ class CellRun:
             if part.members[0].block == block and (part.call.graphs_run or not with_graphs)
         ]
 
+    def loops_by_values(self, number: int) -> None:
+        """A ``while`` that Python runs has asked a tensor: it breaks the graph at each step, as an ``if``
+        does."""
+        told = self.prepared.conditions[number]
+        left = replace(told, reason=LOOP_BY_VALUES[0], quiet=False)
+        self.prepared.python[self.prepared.python.index(told)] = left
+        refused = self._parting(left)
+        if self.fullgraph:
+            raise refused
+
     def _parting(self, left: PythonStatement) -> CellError:
+        """The error of ``--fullgraph`` for a statement of Python's that parts two graphs, which is noted."""
         found = GraphBreak(left.reason, how_to_join(left.reason), "cell", spans=(Span(left.line),))
-        self.breaks.append(found)
+        if found not in self.breaks:
+            self.breaks.append(found)
         return refusal(found.reason, found.hint, found.spans)
 
     def _break(self, statement: CellStatement, reason: str, hint: str, spans: tuple[Span, ...]) -> GraphBreak:
@@ -450,9 +463,7 @@ class CellRun:
                 quiet.setdefault(gap, []).append(left)
             else:
                 broken.add(gap)
-                self.breaks.append(
-                    GraphBreak(left.reason, how_to_join(left.reason), "cell", spans=(Span(left.line),))
-                )
+                self._parting(left)
         for gap, lines in quiet.items():
             taken = [left for left in lines if left.reason == TAKEN_BY_PYTHON]
             if told := parted_by(taken if gap in broken else lines):

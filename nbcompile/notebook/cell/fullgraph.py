@@ -10,7 +10,7 @@ from pathlib import Path
 from torch._dynamo.exc import FailOnRecompileLimitHit
 
 from nbcompile.compiler.capture.cell_to_function import PythonStatement
-from nbcompile.compiler.capture.graph_breaks import depends_on_values, explain
+from nbcompile.compiler.capture.graph_breaks import LOOP_BY_VALUES, depends_on_values, explain, of_a_loop
 from nbcompile.compiler.capture.graph_record import spans_of_frames
 from nbcompile.compiler.capture.python_reasons import CALLS_BACKWARD, FILLS_CONTAINER
 from nbcompile.errors import CellError
@@ -43,7 +43,8 @@ def first_line(error: BaseException) -> str:
 
 def explained(error: Exception) -> tuple[str, str]:
     """Why Dynamo had to break the graph, and what to change."""
-    return explain(str(getattr(error, "gb_type", None) or first_line(error)), str(error))
+    told = explain(str(getattr(error, "gb_type", None) or first_line(error)), str(error))
+    return of_a_loop(told, getattr(error, "real_stack", None) or ())
 
 
 def why_left(error: BaseException, nodes: Sequence[ast.stmt]) -> str:
@@ -81,6 +82,8 @@ def _lost_gradient(nodes: Sequence[ast.stmt]) -> str:
 def how_to_join(reason: str) -> str:
     """What to change where Python runs a statement between two graphs for ``reason``; empty where that says
     it, or where there is nothing to change: gradients are computed where they are asked for."""
+    if reason == LOOP_BY_VALUES[0]:
+        return LOOP_BY_VALUES[1]
     return "" if reason == CALLS_BACKWARD or reason.startswith(FILLS_CONTAINER) else _PARTS
 
 
