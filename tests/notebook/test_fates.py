@@ -18,7 +18,7 @@ from nbcompile.view.facts.facts import facts, verdict
 from nbcompile.view.html.fragment import to_html
 from nbcompile.view.text import to_text
 from tests.nightly import few
-from tests.notebook.conftest import Notebook
+from tests.notebook.conftest import Notebook, near
 
 _SAID = re.compile(r"  #: (.*)$", re.MULTILINE)
 _BLOCKS = re.findall(
@@ -318,3 +318,73 @@ def test_a_loop_that_asks_numbers_is_left_as_it_is(notebook: Notebook) -> None:
         "python",
         "a loop, run step by step, whose condition Python computes",
     )
+
+
+OBJECTS = """
+import functools, torch
+class Own:
+    def __init__(self):
+        self.x, self.k = torch.linspace(-1.0, 2.0, 16), 3
+    @property
+    def energy(self):
+        return (self.x ** 2).sum()
+    @functools.cached_property
+    def doubled(self):
+        return self.x * 2
+    @property
+    def half(self):
+        return self.x
+    @half.setter
+    def half(self, value):
+        self.x = value * 0.5
+    def __getattr__(self, name):
+        if name != "made":
+            raise AttributeError(name)
+        return self.x.exp()
+    def __iter__(self):
+        yield self.x.sin()
+        yield self.x.cos()
+class Module(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.own, self.linear = Own(), torch.nn.Linear(4, 4)
+    @property
+    def norm(self):
+        return self.linear.weight.norm()
+class Items:
+    def __getitem__(self, at):
+        return torch.ones(4) * [1, 2][at]
+x, own, module, items = torch.randn(4, 4), Own(), Module(), Items()
+"""
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["y = own.energy", "own.energy", "y = own.made", "y = module.norm", "own.half = x", "a, b = own",
+     "a, b = items", "y = [*own]", "y = module.own.energy", "own = own.energy"],
+)  # fmt: skip
+def test_what_runs_code_of_the_users_without_a_call_is_compiled(notebook: Notebook, line: str) -> None:
+    notebook.fresh(OBJECTS)
+    plainly = notebook.run(line).facts()
+    notebook.fresh(OBJECTS)
+    outcome = notebook.run(f"%%compile --no-bench\n{line}")
+    assert outcome.error == "" and near(outcome.facts()) == near(plainly)
+    assert [(each.line, each.fate) for each in notebook.records[-1].lines] == [(2, "compiled")]
+    assert notebook.records[-1].kernels
+
+
+@pytest.mark.parametrize(
+    "line", ["y = own.k", "y = x.T", "y = module.linear", "y = module.linear.weight", "a, b = [x, x]"]
+)
+def test_what_an_object_keeps_is_a_name(notebook: Notebook, line: str) -> None:
+    notebook.fresh(OBJECTS)
+    assert notebook.run(f"%%compile --no-bench\n{line}").error == ""
+    assert [(each.fate, each.reason) for each in notebook.records[-1].lines] == [("python", "names a value")]
+
+
+def test_a_cached_property_is_more_than_a_name(notebook: Notebook) -> None:
+    """Until Python 3.12 it takes a lock, which Dynamo does not follow."""
+    notebook.fresh(OBJECTS)
+    assert notebook.run("%%compile --no-bench\ny = own.doubled").error == ""
+    (found,) = notebook.records[-1].lines
+    assert found.fate in ("compiled", "eager")

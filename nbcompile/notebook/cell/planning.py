@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch.optim.lr_scheduler import LRScheduler
 
-from nbcompile.bench.measure.code_objects import codes
+from nbcompile.bench.measure.code_objects import codes, runs_code_unasked
 from nbcompile.compiler.capture.cell_to_function import CellStatement
 from nbcompile.compiler.capture.losses import together_for_backward
 from nbcompile.compiler.capture.python_reasons import (
@@ -104,7 +104,8 @@ def plan(run: Sequence[CellStatement], namespace: Namespace, unroll: int) -> tup
     first_why = why if not taken else _NAMES
     nodes, leads = [each.node for each in taken], [each.leads for each in taken]
     taken = taken[: together_for_backward(nodes, leads, namespace)]
-    while taken and _is_trivial(taken[-1], namespace, stored):
+    before = [names_stored(node) for node in nodes]
+    while taken and _is_trivial(taken[-1], namespace, stored, set().union(*before[: len(taken) - 1])):
         taken.pop()
     return taken, "" if taken else first_why
 
@@ -332,10 +333,11 @@ def _hashable(value: Any) -> bool:
     return isinstance(value, (*_PLAIN, type, types.BuiltinFunctionType))
 
 
-def _is_trivial(statement: CellStatement, namespace: Namespace, stored: set[str]) -> bool:
-    """A last statement with nothing to compute: leave it to Python, which does it as well."""
+def _is_trivial(statement: CellStatement, namespace: Namespace, stored: set[str], before: set[str]) -> bool:
+    """A last statement with nothing to compute: leave it to Python, which does it as well. ``before``: what
+    those that come before it store."""
     node = statement.node
-    if not isinstance(node, ast.Assign | ast.Expr):
+    if not isinstance(node, ast.Assign | ast.Expr) or runs_code_unasked(node, namespace, before):
         return False
     return not _works(node) or _is_plain(node, namespace, stored)
 
