@@ -393,7 +393,7 @@ class CellRun:
     def _refused(self, member: CellStatement, found: GraphBreak) -> CellError:
         """What ``--fullgraph`` raises at the statement that breaks the graph."""
         self.left[member.id] = f"the graph breaks here: {found.reason}"
-        return refusal(found.reason, found.hint, found.spans)
+        return refusal(found.reason, found.hint, found.spans, member.line)
 
     def _pass(self, left: PythonStatement, node: ast.stmt) -> None:
         """Refuse a statement of Python's, before it runs, that would part two graphs (``--fullgraph``): one
@@ -411,7 +411,7 @@ class CellRun:
         for left in self.prepared.effects:
             if left.block == start.block and left.line < start.line:
                 if any(members[-1].line <= left.line for members in self._compiled_in(left.block)):
-                    raise self._parting(left)
+                    raise self._parting(left, start.line)
 
     def _compiled_in(self, block: int, *, with_graphs: bool = False) -> list[tuple[CellStatement, ...]]:
         return [
@@ -430,12 +430,15 @@ class CellRun:
         if self.fullgraph:
             raise refused
 
-    def _parting(self, left: PythonStatement) -> CellError:
-        """The error of ``--fullgraph`` for a statement of Python's that parts two graphs, which is noted."""
-        found = GraphBreak(left.reason, how_to_join(left.reason), "cell", spans=(Span(left.line),))
+    def _parting(self, left: PythonStatement, line: int | None = None) -> CellError:
+        """The error of ``--fullgraph`` for a statement of Python's that parts two graphs, which is noted;
+        ``line`` is where that is met."""
+        compiled = {each.line for members in self._compiled_in(left.block) for each in members}
+        hint = how_to_join(left, self.prepared.tree, compiled)
+        found = GraphBreak(left.reason, hint, "cell", spans=(Span(left.line),))
         if found not in self.breaks:
             self.breaks.append(found)
-        return refusal(found.reason, found.hint, found.spans)
+        return refusal(found.reason, found.hint, found.spans, line or left.line)
 
     def _break(self, statement: CellStatement, reason: str, hint: str, spans: tuple[Span, ...]) -> GraphBreak:
         """The break at a statement, once. ``spans``: where in it, or in what it calls, as far as is known."""
