@@ -452,16 +452,17 @@ def error_line(compilation: Compilation) -> str:
         return "results differ from eager"
     if not any(entry.is_compared for entry in ours):
         return "results not compared with eager"
-    ratios = [e.error / e.eager_error for e in ours if e.error is not None and e.eager_error]
+    found = [(e.error, e.eager_error) for e in ours if e.error is not None]
+    ratios = [error / eager for error, eager in found if eager and not math.isnan(error / eager)]
     if ratios:
         worst = max(ratios)
         if worst > 2:  # and yet all agree: both errors are next to nothing, and their ratio is chance
             return "error within rounding"
         return "error as eager's" if 0.95 <= worst <= 1.05 else f"error {ratio_text(worst)} eager's"
-    exact = [e.error for e in ours if e.error is not None]
+    exact = [error for error, eager in found if math.isfinite(error) and not eager]
     if exact:
         return "exact, as eager" if max(exact) == 0 else f"error {error_text(max(exact))}"
-    apart = [e.max_difference for e in ours if e.max_difference is not None]
+    apart = [value for e in ours if (value := finite(e.max_difference)) is not None]
     if apart:
         return "same bits as eager" if max(apart) == 0 else f"within {error_text(max(apart))} of eager"
     return "agrees with eager"
