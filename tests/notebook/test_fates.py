@@ -388,3 +388,20 @@ def test_a_cached_property_is_more_than_a_name(notebook: Notebook) -> None:
     assert notebook.run("%%compile --no-bench\ny = own.doubled").error == ""
     (found,) = notebook.records[-1].lines
     assert found.fate in ("compiled", "eager")
+
+
+@pytest.mark.parametrize(
+    ("head", "told"),
+    [
+        ("with torch.no_grad():", "enters a context, with a loop in it that runs step by step"),
+        ("if n:", "a branch that Python takes, with a loop in it that runs step by step"),
+        ("for k in range(2):", "a loop, run step by step"),
+    ],
+)
+def test_a_block_around_a_long_loop_is_not_called_the_loop(notebook: Notebook, head: str, told: str) -> None:
+    cell = f"a = x * 2\n{head}\n    for i in range(99):\n        a = a + i\nb = a * 2"
+    record = recorded(notebook, "", cell)
+    fates = {each.line: (each.fate, each.reason) for each in record.lines}
+    assert fates[3] == ("python", told) and fates[4] == ("python", "a loop, run step by step")
+    assert fates[5][0] == fates[6][0] == "compiled"
+    assert record.breaks == () and record.notes == (f"line 3 parts the graphs before and after it: {told}",)

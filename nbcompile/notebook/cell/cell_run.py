@@ -468,7 +468,7 @@ class CellRun:
                 broken.add(gap)
                 self._parting(left)
         for gap, lines in quiet.items():
-            taken = [left for left in lines if left.reason == TAKEN_BY_PYTHON]
+            taken = [left for left in lines if left.reason.startswith(TAKEN_BY_PYTHON)]
             if told := parted_by(taken if gap in broken else lines):
                 self._note(told)
 

@@ -25,6 +25,7 @@ from nbcompile.compiler.capture.python_reasons import (
     is_of_its_owner,
     is_step,
     python_method,
+    quiet_reason,
     work_in,
 )
 from nbcompile.notebook.cell.inner_compiles import is_compiled, own_compile
@@ -62,6 +63,7 @@ TWICE = (
 _TWICE = "create_graph"
 _PLAIN_VALUES = "plain Python values"
 _MANY_STEPS = "a loop, run step by step"
+_STEPS_WITHIN = "with a loop in it that runs step by step"
 _TEXT = "works on text"
 _IN_A_LINE = "compute it in a line of its own, which is compiled"
 _NAMES = "names a value"
@@ -151,7 +153,7 @@ def twice_differentiated(tree: ast.AST, namespace: Namespace) -> bool:
 
 def is_quiet(reason: str) -> bool:
     """Whether a statement that is left to Python for this reason loses nothing by it."""
-    return reason in QUIET or reason.startswith(OWN_COMPILE)
+    return reason in QUIET or reason.startswith(OWN_COMPILE) or reason.endswith(_STEPS_WITHIN)
 
 
 def stays_global(value: Any) -> bool:
@@ -182,7 +184,7 @@ def _reason(statement: CellStatement, namespace: Namespace, stored: set[str], un
             if reason is not None:
                 return reason
         elif isinstance(part, ast.For) and _steps(part.iter, namespace, stored) > unroll:
-            return _MANY_STEPS
+            return _MANY_STEPS if isinstance(node, ast.For) else f"{quiet_reason(node)}, {_STEPS_WITHIN}"
         elif isinstance(part, ast.With) and not all(_is_context(item, namespace) for item in part.items):
             return _OWN_CONTEXT
     return None
