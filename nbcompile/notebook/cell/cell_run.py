@@ -54,7 +54,7 @@ from nbcompile.notebook.cell.planning import (
     stays_global,
     told_of_functions,
 )
-from nbcompile.notebook.cell.surroundings import DYNAMO, RandomState, changing, quiet_compile
+from nbcompile.notebook.cell.surroundings import DYNAMO, HeldKeys, RandomState, changing, quiet_compile
 from nbcompile.record.compilation import OWN_COMPILE, GraphBreak, Span
 from nbcompile.syntax import names_read, names_stored
 
@@ -117,6 +117,7 @@ class CellPart:
     draws_python: bool = False  # random numbers from Python's own generator
     committed: bool = False  # whether the latest call's results are bound
     graphs: tuple[str, ...] = ()  # that the first call ran
+    filled: dict[tuple[str, ...], tuple[str, ...]] = field(default_factory=dict)  # see HeldKeys
     changed: str | None = None  # why it would be another program by now; None: nobody has looked
 
 
@@ -308,8 +309,7 @@ class CellRun:
 
     def _call(self, part: CellPart, *, first: bool) -> None:
         """Run a part and bind its results. If it raises, a whole part has done nothing."""
-        one_line = part.function.first_line == part.function.last_line
-        self.called = part.function.name if one_line else ""
+        self.called = part.function.name if part.function.first_line == part.function.last_line else ""
         part.committed = False
         arguments = part.current = part.arguments if first else self._arguments(part)
         part.versions = self._versions(part)
@@ -318,6 +318,8 @@ class CellRun:
             scope[name] = self.namespace.get(name, UNBOUND)
         started = time.perf_counter()
         before = RandomState(python=first or part.draws_python)
+        roots = {**scope, **dict(zip(part.function.parameters, arguments, strict=True))} if first else {}
+        held = HeldKeys(roots)
         try:
             if not part.whole:
                 with quiet_compile() if first else DYNAMO:
@@ -339,6 +341,7 @@ class CellRun:
         if first:
             part.seconds = time.perf_counter() - started
             part.draws_python = before.python_moved()
+            part.filled = held.filled(zip(part.function.results, result, strict=True))
             part.graphs = part.call.graphs_run
         part.calls += 1
         part.current = ()
@@ -421,8 +424,7 @@ class CellRun:
         ]
 
     def loops_by_values(self, number: int) -> None:
-        """A ``while`` that Python runs has asked a tensor: it breaks the graph at each step, as an ``if``
-        does."""
+        """A ``while`` that Python runs has asked a tensor: it breaks the graph, as an ``if`` does."""
         told = self.prepared.conditions[number]
         left = replace(told, reason=LOOP_BY_VALUES[0], quiet=False)
         self.prepared.python[self.prepared.python.index(told)] = left
@@ -431,8 +433,7 @@ class CellRun:
             raise refused
 
     def _parting(self, left: PythonStatement, line: int | None = None) -> CellError:
-        """The error of ``--fullgraph`` for a statement of Python's that parts two graphs, which is noted;
-        ``line`` is where that is met."""
+        """The error of ``--fullgraph`` for a statement of Python's between two graphs, met at ``line``."""
         compiled = {each.line for members in self._compiled_in(left.block) for each in members}
         hint = how_to_join(left, self.prepared.tree, compiled)
         found = GraphBreak(left.reason, hint, "cell", spans=(Span(left.line),))

@@ -28,6 +28,7 @@ from nbcompile.notebook.cell.planning import BY_JAX
 from nbcompile.notebook.cell.surroundings import capturing_values
 from nbcompile.notebook.cell.timed_part import (
     in_names,
+    is_of_filled,
     part_name,
     reads_gradients,
     timed_part,
@@ -461,7 +462,7 @@ def _of_timing(measured: Measurement, compilation: Compilation) -> Measurement:
 
 def _matters(note: str) -> bool:
     """Whether a note of the runs that were timed is news beside those of the cell's own run."""
-    return note == NO_GRADIENT or "history" in note
+    return note == NO_GRADIENT or "history" in note or is_of_filled(note)
 
 
 def _peers(compilation: Compilation, timed: Compilation) -> tuple[Compilation, ...]:
