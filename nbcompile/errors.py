@@ -34,7 +34,14 @@ class RecordError(NbcompileError):
 
 
 class CellError(NbcompileError):
-    """A cell cannot become a function as it stands; it is run eagerly instead."""
+    """A cell cannot become a function as it stands; it is run eagerly instead. ``at``: where in it the reason
+    lies, which may be another line than that at which it is raised."""
+
+    def __init__(
+        self, message: str, *, at: int | None = None, line: int | None = None, advice: str = ""
+    ) -> None:
+        super().__init__(message, line=line, advice=advice)
+        self.at = at
 
 
 class OptionError(NbcompileError):

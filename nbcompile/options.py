@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import math
+import numbers
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from nbcompile import targets
-from nbcompile.errors import OptionError
+from nbcompile.errors import NbcompileError, OptionError
 from nbcompile.near import did_you_mean
 
 if TYPE_CHECKING:
@@ -188,3 +190,25 @@ def _pair(name: str, item: Any) -> tuple[str, str]:
     if len(parts) != 2 or not all(isinstance(part, str) and part for part in parts):
         raise OptionError(f"option {name} wants pairs producer:consumer, got {item!r}.")
     return (parts[0], parts[1])
+
+
+def check_seconds(
+    name: str, value: Any, *, zero: bool = False, error: type[NbcompileError] = OptionError
+) -> None:
+    """``error`` where an argument is no number of seconds above 0, or from 0 on with ``zero``."""
+    known = float(value) if _is_number(value, numbers.Real) else math.nan
+    if math.isfinite(known) and (known > 0 or (zero and known == 0)):
+        return
+    least = "from 0 on" if zero else "above 0"
+    raise error(f"{name}={value!r} wants a number of seconds {least}.")
+
+
+def check_count(name: str, value: Any, *, error: type[NbcompileError] = OptionError) -> None:
+    """``error`` where an argument is no whole number from 1 on."""
+    if not _is_number(value, numbers.Integral) or value < 1:
+        raise error(f"{name}={value!r} wants a whole number from 1 on.")
+
+
+def _is_number(value: Any, kind: type) -> bool:
+    """Whether it is one, NumPy's included; to Python True is one, and nobody means that."""
+    return isinstance(value, kind) and not isinstance(value, bool)

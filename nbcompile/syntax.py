@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any, Literal, TypeVar
 
 Tree = TypeVar("Tree", bound=ast.AST)
+Placed = TypeVar("Placed", bound=ast.AST)
 
 
 def copied(tree: Tree) -> Tree:
@@ -26,6 +27,28 @@ def _copied(value: Any) -> Any:
     if isinstance(value, list):
         return [_copied(each) for each in value]
     return copied(value) if isinstance(value, ast.AST) else value
+
+
+def put(node: ast.stmt, value: ast.expr, other: ast.expr) -> None:
+    """``other`` where ``value`` stands in a statement."""
+    for part in ast.walk(node):
+        for name, held in ast.iter_fields(part):
+            if held is value:
+                setattr(part, name, other)
+                return
+            if isinstance(held, list) and any(each is value for each in held):
+                setattr(part, name, [other if each is value else each for each in held])
+                return
+
+
+def placed(asked: Placed, node: ast.stmt | ast.expr) -> Placed:
+    """What has no place yet stands where ``node`` begins."""
+    place = ast.copy_location(ast.Pass(), node)
+    place.end_lineno, place.end_col_offset = node.lineno, node.col_offset
+    for part in ast.walk(asked):
+        if "lineno" in part._attributes and not hasattr(part, "lineno"):
+            ast.copy_location(part, place)
+    return asked
 
 
 def names_read(node: ast.AST) -> set[str]:

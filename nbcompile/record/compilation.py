@@ -80,8 +80,8 @@ class Node:
 
     ``spans`` runs from the outermost user frame (the cell) to the innermost. ``text`` is this node's
     line of the graph's text. ``bytes`` is the size of its result, in bytes; ``seconds`` the measured time
-    of a kernel or call (fused graphs). ``error`` is the relative error of its value against float64, and
-    ``differs`` whether that is more than eager's own explains, in the record of a check.
+    of one run of a kernel or call (fused graphs). ``error`` is the relative error of its value against
+    float64, and ``differs`` whether that is more than eager's own explains, in the record of a check.
     """
 
     id: str
@@ -107,7 +107,8 @@ class Node:
 class Graph:
     """One stage of one captured graph. ``parent`` is the id of the graph it was made from.
 
-    ``saved`` (forward graphs) lists the nodes kept for the backward pass.
+    ``saved`` (forward graphs) lists the nodes kept for the backward pass. ``runs`` (fused graphs): how often
+    one call of what was run or timed runs it, as was counted.
     """
 
     id: str
@@ -117,6 +118,7 @@ class Graph:
     outputs: tuple[str, ...] = ()
     saved: tuple[str, ...] = ()
     parent: str = ""
+    runs: int = 1
     text: str = field(default="", metadata={LEFT_OUT: lambda graph: graph.lines()})
     """As it prints. Where that is its nodes' own lines, JSON leaves it out."""
 
@@ -239,7 +241,7 @@ class Kernel:
     ``"ptx"`` ...) to text; ``line_map`` is about the first one. Bytes are per call, counted at
     the sizes compiled for (hints where symbolic). ``target`` is the chip it was made for;
     ``predicted_seconds`` its time from bytes and operations at that chip's rates, ``seconds`` a
-    measured one.
+    measured one. Both are of one run: a call runs it as often as its graph (:attr:`Graph.runs`).
     """
 
     id: str
@@ -369,6 +371,11 @@ class Compilation:
     def fused_nodes(self) -> tuple[Node, ...]:
         """What runs, of all graphs: kernels, calls into libraries, and their inputs."""
         return tuple(node for graph in self.of_stage("fused") for node in graph.nodes)
+
+    @property
+    def runs(self) -> dict[str, int]:
+        """By the ids of fused graphs, how often one call of what was run or timed runs each."""
+        return {graph.id: max(1, graph.runs) for graph in self.of_stage("fused")}
 
     @property
     def library_calls(self) -> tuple[Node, ...]:

@@ -27,7 +27,7 @@ class RooflinePoint:
     ``bytes`` and ``flops`` are what it must move and compute a call; ``bound`` names the ceiling that it
     meets first, ``limit_seconds`` its time at that ceiling, no launch counted. ``predicted`` adds the
     launches; ``seconds`` is measured. ``share`` = limit / measured, 0 to 1; above 1 where its data come
-    from a cache.
+    from a cache. All of it is of one run; a call of what was compiled makes ``runs``.
     """
 
     kernel: str
@@ -39,6 +39,7 @@ class RooflinePoint:
     predicted: float
     seconds: float | None = None
     matrix: bool = False
+    runs: int = 1
 
     @property
     def intensity(self) -> float:
@@ -101,8 +102,9 @@ def ceilings_of(compilation: Compilation, target: str) -> Ceilings | None:
     return published(targets.of_part(chip, here.processor) if made_here else chip)
 
 
-def point(kernel: Kernel, ceilings: Ceilings) -> RooflinePoint | None:
-    """Where one kernel stands; ``None`` if it moves and computes nothing that is known."""
+def point(kernel: Kernel, ceilings: Ceilings, runs: int = 1) -> RooflinePoint | None:
+    """Where one kernel stands, of which a call makes ``runs``; ``None`` if it moves and computes nothing that
+    is known."""
     moved, flops = max(0, kernel.bytes_read + kernel.bytes_written), max(0, kernel.flops)
     if not moved and not flops:
         return None
@@ -118,13 +120,18 @@ def point(kernel: Kernel, ceilings: Ceilings) -> RooflinePoint | None:
         predicted=limit + _launching(ceilings.target, max(1, len(kernel.launches))),
         seconds=kernel.seconds if kernel.seconds and kernel.seconds > 0 else None,
         matrix=matrix,
+        runs=runs,
     )
 
 
 def points(compilation: Compilation, ceilings: Ceilings) -> tuple[RooflinePoint, ...]:
     """Every kernel made for that target which moves or computes something, in the order of the record."""
-    own = (kernel for kernel in compilation.kernels if kernel.target == ceilings.target)
-    return tuple(found for found in (point(kernel, ceilings) for kernel in own) if found is not None)
+    own, runs = (
+        (kernel for kernel in compilation.kernels if kernel.target == ceilings.target),
+        compilation.runs,
+    )
+    found = (point(kernel, ceilings, runs.get(kernel.graph, 1)) for kernel in own)
+    return tuple(each for each in found if each is not None)
 
 
 def main_ceilings(compilation: Compilation) -> Ceilings | None:

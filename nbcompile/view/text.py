@@ -14,7 +14,7 @@ from nbcompile.view.drawing.roofline import roofline, table
 from nbcompile.view.facts import facts as fact
 from nbcompile.view.facts.cell_lines import break_line, cell_lines
 from nbcompile.view.facts.coaching import coached, loop_of_recompiles
-from nbcompile.view.facts.kernels import launch_facts
+from nbcompile.view.facts.kernels import call_size, launch_facts, runs_text
 from nbcompile.view.facts.outside import measured_name
 from nbcompile.view.facts.parts import selected
 from nbcompile.view.facts.prices import briefly, forced, not_fused, prices
@@ -147,7 +147,7 @@ def _decisions(compilation: Compilation, known: dict[str, Price], links: Links) 
         return []
     fused = [d for d in compilation.decisions if d.accepted]
     refused = sorted((d for d in compilation.decisions if not d.accepted), key=lambda d: -d.bytes_saved)
-    saved = bytes_text(sum(d.bytes_saved for d in fused))
+    saved = bytes_text(fact.saved_bytes(compilation, fused))
     out = ["", f"Fusion: {len(fused):,} of {len(compilation.decisions):,} pairs fused, {saved} saved"]
     overruled = [d for d in compilation.decisions if d.overruled]
     for decision in [*overruled[:_FEW], *(d for d in refused[:_FEW] if not d.overruled)]:
@@ -177,12 +177,12 @@ def _kernels(compilation: Compilation, facts: fact.Facts) -> list[str]:
     for call in sorted(own, key=lambda call: -call.share)[:_ROWS]:
         more = f" +{len(call.lines) - 1}" if call.lines[1:] else ""
         lines = f"{word} {call.lines[0]}{more}" if call.lines else ""
-        traffic = f"{fact.call_size(call):>9} {percent_text(call.share):>4}"
+        traffic = f"{call_size(call):>9} {percent_text(call.share):>4}"
         work = f"{loops.get(call.id, 0):>3} {'loops' if loops.get(call.id, 0) != 1 else 'loop '}"
         name = schedule.get(call.id, "")
         kind = name if len(name) <= _SHORT else ""
         head = f"  {clip(call.label, 10):<10} {clip(call.name, 30):<30} {traffic} {work}"
-        out.append(f"{head}  {kind:<{short}} {lines}")
+        out.append(f"{head}  {kind:<{short}} {lines}{runs_text(call)}")
         out += [] if kind else _flow([name], " " * 13)
         out += launched.get(call.id, [])
     return out + _more(len(own) - _ROWS, "kernels")

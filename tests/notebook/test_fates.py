@@ -18,7 +18,7 @@ from nbcompile.view.facts.facts import facts, verdict
 from nbcompile.view.html.fragment import to_html
 from nbcompile.view.text import to_text
 from tests.nightly import few
-from tests.notebook.conftest import Notebook
+from tests.notebook.conftest import Notebook, near
 
 _SAID = re.compile(r"  #: (.*)$", re.MULTILINE)
 _BLOCKS = re.findall(
@@ -283,3 +283,125 @@ def test_two_graphs_without_a_break_say_why_they_are_two(notebook: Notebook, bet
     notebook.run(f"%%compile --no-bench\ny = x + 1\n{between}\nz = y * 2")
     notes = [note for note in notebook.records[-1].notes if "the graphs before" in note]
     assert [note[: len(told)] for note in notes] == ([told] if told else [])
+
+
+@pytest.mark.parametrize(
+    ("cell", "line"),
+    [
+        ("while (x * x).sum() > 1:\n    x = x * 0.5\ny = x + 1", 2),
+        ("e = float('inf')\nwhile not e < 0.1 and n:\n    x = x * 0.5\n    e = x.norm()\ny = x + e", 3),
+        ("def f(v):\n    while v.sum() > 1:\n        v = v * 0.5\n    return v\ny = f(x)", 3),
+    ],
+    ids=["of the cell", "a number at first", "of a function"],
+)
+def test_a_loop_that_asks_a_tensor_breaks_the_graph(notebook: Notebook, cell: str, line: int) -> None:
+    record = recorded(notebook, "", cell)
+    (found,) = record.breaks
+    assert found.spans[-1].line == line and found.spans[-1].file == ""
+    assert found.reason == "how often the loop runs depends on the values in a tensor"
+    assert found.hint.startswith("Run a fixed number of steps")
+    links = Links(record)
+    assert {
+        row.number for row in cell_lines(record, facts(record, links).calls, links) if row.fate == "break"
+    } == {line}
+    fates = {each.line: each for each in record.lines}
+    assert cell.startswith("def") or (fates[line].fate, fates[line].reason) == ("eager", found.reason)
+
+
+def test_a_loop_that_asks_numbers_is_left_as_it_is(notebook: Notebook) -> None:
+    record = recorded(
+        notebook, "", "i = 0\nwhile i < 9 and x.dim() == 2:\n    y = x * i\n    i += 1\nz = y + 1"
+    )
+    assert record.breaks == ()
+    (found,) = [each for each in record.lines if each.line == 3]
+    assert (found.fate, found.reason) == (
+        "python",
+        "a loop, run step by step, whose condition Python computes",
+    )
+
+
+OBJECTS = """
+import functools, torch
+class Own:
+    def __init__(self):
+        self.x, self.k = torch.linspace(-1.0, 2.0, 16), 3
+    @property
+    def energy(self):
+        return (self.x ** 2).sum()
+    @functools.cached_property
+    def doubled(self):
+        return self.x * 2
+    @property
+    def half(self):
+        return self.x
+    @half.setter
+    def half(self, value):
+        self.x = value * 0.5
+    def __getattr__(self, name):
+        if name != "made":
+            raise AttributeError(name)
+        return self.x.exp()
+    def __iter__(self):
+        yield self.x.sin()
+        yield self.x.cos()
+class Module(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.own, self.linear = Own(), torch.nn.Linear(4, 4)
+    @property
+    def norm(self):
+        return self.linear.weight.norm()
+class Items:
+    def __getitem__(self, at):
+        return torch.ones(4) * [1, 2][at]
+x, own, module, items = torch.randn(4, 4), Own(), Module(), Items()
+"""
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["y = own.energy", "own.energy", "y = own.made", "y = module.norm", "own.half = x", "a, b = own",
+     "a, b = items", "y = [*own]", "y = module.own.energy", "own = own.energy"],
+)  # fmt: skip
+def test_what_runs_code_of_the_users_without_a_call_is_compiled(notebook: Notebook, line: str) -> None:
+    notebook.fresh(OBJECTS)
+    plainly = notebook.run(line).facts()
+    notebook.fresh(OBJECTS)
+    outcome = notebook.run(f"%%compile --no-bench\n{line}")
+    assert outcome.error == "" and near(outcome.facts()) == near(plainly)
+    assert [(each.line, each.fate) for each in notebook.records[-1].lines] == [(2, "compiled")]
+    assert notebook.records[-1].kernels
+
+
+@pytest.mark.parametrize(
+    "line", ["y = own.k", "y = x.T", "y = module.linear", "y = module.linear.weight", "a, b = [x, x]"]
+)
+def test_what_an_object_keeps_is_a_name(notebook: Notebook, line: str) -> None:
+    notebook.fresh(OBJECTS)
+    assert notebook.run(f"%%compile --no-bench\n{line}").error == ""
+    assert [(each.fate, each.reason) for each in notebook.records[-1].lines] == [("python", "names a value")]
+
+
+def test_a_cached_property_is_more_than_a_name(notebook: Notebook) -> None:
+    """Until Python 3.12 it takes a lock, which Dynamo does not follow."""
+    notebook.fresh(OBJECTS)
+    assert notebook.run("%%compile --no-bench\ny = own.doubled").error == ""
+    (found,) = notebook.records[-1].lines
+    assert found.fate in ("compiled", "eager")
+
+
+@pytest.mark.parametrize(
+    ("head", "told"),
+    [
+        ("with torch.no_grad():", "enters a context, with a loop in it that runs step by step"),
+        ("if n:", "a branch that Python takes, with a loop in it that runs step by step"),
+        ("for k in range(2):", "a loop, run step by step"),
+    ],
+)
+def test_a_block_around_a_long_loop_is_not_called_the_loop(notebook: Notebook, head: str, told: str) -> None:
+    cell = f"a = x * 2\n{head}\n    for i in range(99):\n        a = a + i\nb = a * 2"
+    record = recorded(notebook, "", cell)
+    fates = {each.line: (each.fate, each.reason) for each in record.lines}
+    assert fates[3] == ("python", told) and fates[4] == ("python", "a loop, run step by step")
+    assert fates[5][0] == fates[6][0] == "compiled"
+    assert record.breaks == () and record.notes == (f"line 3 parts the graphs before and after it: {told}",)

@@ -8,7 +8,7 @@ from nbcompile.record.compilation import Compilation, TimedCellPart
 from nbcompile.record.measured import TimedLoop
 from nbcompile.record.provenance import Links
 from nbcompile.view import to_text
-from nbcompile.view.facts.facts import facts, verdict
+from nbcompile.view.facts.facts import error_line, facts, verdict
 from tests.notebook.conftest import Notebook
 
 SETUP = (
@@ -17,8 +17,10 @@ SETUP = (
 )
 
 
-def measured(notebook: Notebook, body: str, line: str = "--compare eager,nbcompile") -> Compilation:
-    notebook.fresh(SETUP)
+def measured(
+    notebook: Notebook, body: str, line: str = "--compare eager,nbcompile", setup: str = SETUP
+) -> Compilation:
+    notebook.fresh(setup)
     notebook.run("%config NbCompile.bench_seconds = 0.05")
     notebook.run("%config NbCompile.cold = False")
     outcome = notebook.run(f"%%compile {line}\n{body}\n")
@@ -238,3 +240,80 @@ def test_what_is_logged_is_logged_once(flags: str, notebook: Notebook) -> None:
     notebook.fresh(f"{SETUP}\n{logs}")
     assert notebook.run(f"%%compile {flags}\ny = told(x)\nz = y + 1").error == ""
     assert notebook.shell.user_ns["heard"] == ["so"]
+
+
+BREAKING = (
+    "def f(v):\n    w = v.sin() + 1\n    print(w.sum())\n    return w.cos() * 2\n"
+    "def g(v):\n    w = v.sinh() + 1\n    print(w.sum())\n    return w.cosh() * 2\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("body", "runs"),
+    [
+        ("y = f(f(f(x)))", [3, 3]),
+        ("y = f(f(x))\nz = f(y)", [2, 2, 1, 1]),
+        ("y = f(x)\nz = g(y) + f(x)", [1, 1, 1, 1, 1, 1, 1]),
+        ("for i in range(3):\n    x = f(x)", [1, 1]),
+    ],
+)
+def test_each_kernel_of_functions_that_break_the_graph_has_its_time_and_its_runs(
+    notebook: Notebook, body: str, runs: list[int]
+) -> None:
+    record = measured(notebook, body, setup=f"{SETUP}\n{BREAKING}")
+    assert list(record.runs.values()) == runs
+    assert [kernel.id for kernel in record.kernels if not kernel.seconds] == []
+
+
+FILLED = (
+    SETUP
+    + """
+book, own, other, seen = {}, type("Own", (), {})(), {}, []
+own.cache, own.book = None, {"none": None}
+def fill(v):
+    return book.setdefault("k", v.sin())
+class Rotary(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("angles", None)
+    def forward(self, v):
+        if self.angles is None:
+            self.angles = v.sin()
+        return v * self.angles
+rotary = Rotary()
+"""
+)
+
+
+@pytest.mark.parametrize(
+    ("body", "place", "same"),
+    [
+        ("book.setdefault('k', x.sin())", "book['k']", "the value shown"),
+        ("y = book.setdefault('k', x.sin())", "book['k']", "y"),
+        ("y = fill(x)", "book['k']", "y"),
+        ("own.book.setdefault('k', x.sin())\ny = x * 2", "own.book['k']", ""),
+        ("if own.cache is None:\n    own.cache = x.cos()\ny = own.cache + x", "own.cache", ""),
+        ("y = rotary(x)", "rotary.angles", ""),
+    ],
+)
+def test_what_is_filled_once_is_not_said_to_be_right(
+    notebook: Notebook, body: str, place: str, same: str
+) -> None:
+    record = measured(notebook, body, setup=FILLED)
+    found = {each.output: each for each in record.accuracy}
+    assert found[place].reason == "not compared: it is there when the cell is run again"
+    assert {name for name, each in found.items() if not each.is_compared} == {place, same} - {""}
+    (note,) = record.notes
+    assert note.startswith(f"Not compared with eager: {place}: the cell's run put it there")
+    assert not same or error_line(record) == "results not compared with eager"
+
+
+@pytest.mark.parametrize(
+    "body",
+    ["book['k'] = x.sin()", "y = x.sin()\nbook['k'] = y", "own.cache = other['j'] = x.sin()",
+     "book.update(k=[x.sin(), x])", "seen.append(x.sin())", "book['j'] = {'i': x.sin()}", "y = x * 2"],
+)  # fmt: skip
+def test_what_each_run_puts_somewhere_is_compared(notebook: Notebook, body: str) -> None:
+    record = measured(notebook, body, setup=FILLED)
+    assert record.notes == () and any(each.is_compared for each in record.accuracy)
+    assert not any("it is there" in each.reason for each in record.accuracy)

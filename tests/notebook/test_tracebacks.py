@@ -92,22 +92,69 @@ def test_an_interrupt_shows_the_line_it_came_at(
     "body, line, reason",
     [
         ("y = x + 1\nif y.sum() > 0:\n    z = y * 2", 3, "the branch depends on the values"),
+        ("y = x + 1\nwhile y.sum() > 0:\n    z = y = y - 9", 3, "how often the loop runs depends"),
         ("y = x + 1\nprint('hi')\nz = y * 2", 3, "print runs in Python"),
         ("import time\ny = x + 1\ntime.sleep(0)\nz = y * 2", 4, "time.sleep runs in Python"),
-        ("y = x + 1\ns = y.sum().item()\nz = y * s", 3, ".item() reads a tensor's value"),
-        ("def f(t):\n    u = t * 2\n    print('hi')\n    return u + 1\nz = f(x)", 4, "print() writes"),
     ],
-    ids=["branch", "print", "sleep", "item", "in a function of the cell"],
+    ids=["branch", "loop", "print", "sleep"],
 )
 def test_fullgraph_refuses_a_break_at_its_line(notebook: Notebook, body: str, line: int, reason: str) -> None:
     notebook.fresh(SETUP)
     outcome = notebook.run(f"%%compile --fullgraph --no-bench\n{body}")
     assert outcome.error.startswith(f"CellError: line {line}: the graph breaks here: {reason}")
+    assert [at for at, _ in outcome.frames] == [line]
     assert "z" not in outcome.namespace and "hi\n" not in outcome.stdout
     shown(outcome)
     record = notebook.records[-1]
     assert [found.spans[-1].line for found in record.breaks] == [line]
     assert "an error with --fullgraph, so nothing was measured" in record.notes[-1]
+
+
+@pytest.mark.parametrize(
+    ("body", "line", "at", "told"),
+    [
+        (
+            "y = x + 1\ns = y.sum().item()\nz = y * s", 4, 3,
+            "this does not go into the graph before it: .item() reads a tensor's value into Python "
+            "(at line 3). Keep it a tensor to have one graph: without .item()",
+        ),
+        (
+            "def f(t):\n    u = t * 2\n    print('hi')\n    return u + 1\nz = f(x)", 6, 4,
+            "the graph breaks here: print() writes to the screen, which a graph cannot do (at line 4). Print",
+        ),
+    ],
+    ids=["known by the next line", "in a function of the cell"],
+)  # fmt: skip
+def test_fullgraph_names_the_line_it_points_at_and_says_where_the_break_is(
+    notebook: Notebook, body: str, line: int, at: int, told: str
+) -> None:
+    notebook.fresh(SETUP)
+    outcome = notebook.run(f"%%compile --fullgraph --no-bench\n{body}")
+    assert outcome.error.startswith(f"CellError: line {line}: {told}")
+    assert [each for each, _ in outcome.frames] == [line]
+    assert "z" not in outcome.namespace and "hi\n" not in outcome.stdout
+    shown(outcome)
+    record = notebook.records[-1]
+    assert [found.spans[-1].line for found in record.breaks] == [at]
+    assert f"Line {line} does not go into one graph, for line {at}: an error" in record.notes[-1]
+
+
+@pytest.mark.parametrize(
+    ("body", "hint"),
+    [
+        ("y = x + 1\nprint('hi')\nz = y * 2", "Move it before or after the tensor statements"),
+        ("y = x + 1\nprint(y)\nz = y * 2", "Move it after the tensor statements"),
+        ("import time\ny = x + 1\ns = time.time()\nz = y * s", "Move it before the tensor statements"),
+        ("y = x + 1\ns = id(y) % 7\nz = y * s", "What is after it needs it, and it needs what is before"),
+        ("y = x + 1\ns: int = 3\nz = y * 2", "Leave the annotation out"),
+    ],
+)
+def test_the_hint_at_a_break_can_be_followed(notebook: Notebook, body: str, hint: str) -> None:
+    notebook.fresh(SETUP)
+    assert f". {hint}" in notebook.run(f"%%compile --fullgraph --no-bench\n{body}").error
+    notebook.fresh(SETUP)
+    notebook.run(f"%%compile --no-bench\n{body}")
+    assert [found.hint.startswith(hint) for found in notebook.records[-1].breaks] == [True]
 
 
 def test_fullgraph_says_where_in_another_cell(notebook: Notebook) -> None:

@@ -147,6 +147,20 @@ def test_error_is_relative_to_eagers_own() -> None:
     assert fact.error_line(chance) == "error within rounding" and fact.verdict(chance).tone == "good"
 
 
+@pytest.mark.parametrize(
+    ("entries", "told"),
+    [
+        ([Accuracy("nbcompile", "y", math.inf, math.inf, 0.0)], "same bits as eager"),
+        ([Accuracy("nbcompile", "y", math.inf, math.inf, 1e-3)], "within 1.0e-03 of eager"),
+        ([Accuracy("nbcompile", "y", math.inf, math.inf, math.inf)], "agrees with eager"),
+        ([Accuracy("nbcompile", "y", math.nan, math.nan), Accuracy("nbcompile", "z", 1.6e-7, 2e-7)],
+         "error 0.8× eager's"),
+    ],
+)  # fmt: skip
+def test_of_an_error_that_is_no_number_something_else_is_told(entries: list[Accuracy], told: str) -> None:
+    assert fact.error_line(transformer(accuracy=tuple(entries))) == told
+
+
 def test_eager_is_never_said_to_have_run_eager() -> None:
     record = transformer(
         measurements=(

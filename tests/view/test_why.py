@@ -10,6 +10,7 @@ import pytest
 from nbcompile.record.compilation import (
     Ceilings,
     Compilation,
+    Decision,
     Graph,
     GraphBreak,
     Kernel,
@@ -22,7 +23,7 @@ from nbcompile.record.provenance import Links
 from nbcompile.view import mime_bundle, to_text, whole
 from nbcompile.view.facts.coaching import loop_of_recompiles, most_typical
 from nbcompile.view.facts.facts import facts
-from nbcompile.view.facts.why import why
+from nbcompile.view.facts.why import Why, timed_graphs, why
 from nbcompile.view.pending import Pending
 
 MB = 1_000_000
@@ -52,6 +53,7 @@ def record(
 
 
 BREAK = GraphBreak("print() writes to the screen", kind="data-dependent", spans=(Span(4),))
+SAVED = Decision("g0.fw.d0", "g0.fw.fused", "l0", "l1", "producer-consumer", True, "same", "", MB)
 SMALL_CACHE = dataclasses.replace(
     record(1e-4, 1e-6, 1.1e-4), ceilings=(Ceilings("cpu", 1e10, 1e11, 1e11, "measured", cache=4 * MB),)
 )
@@ -178,6 +180,27 @@ def test_a_break_beside_the_only_graph_has_no_part_in_its_time() -> None:
     compilation = one_graph(record(1e-6, 2e-6, 20e-6, breaks=(BREAK, BREAK)))
     found = why(compilation, facts(compilation, Links(compilation)))
     assert found.cause == "overhead" and "between" not in found.text
+
+
+def said(compilation: Compilation) -> Why:
+    return why(compilation, facts(compilation, Links(compilation)))
+
+
+def test_each_run_of_a_graph_counts_in_the_time_of_a_call() -> None:
+    def repeated(times: int) -> Compilation:
+        once = record(1e-3, 2e-4, 3.7e-3, decisions=(SAVED,))
+        return dataclasses.replace(once, graphs=(dataclasses.replace(once.graphs[0], runs=times),))
+
+    once, thrice = repeated(1), repeated(3)
+    assert said(once).cause == "outside" and "2.5 ms of 3.7 ms" in said(once).text
+    assert said(thrice).cause != "outside" and "takes 81% of the time" in said(thrice).text
+    found = facts(thrice, Links(thrice))
+    assert (found.moved, found.unfused) == (3 * 12 * MB, 3 * 13 * MB)
+    assert [call.runs for call in found.calls] == [3, 3]
+    text = to_text(thrice)
+    assert "3 runs together" in text
+    assert "all together at least 2.4 ms, measured 3 ms" in text
+    assert timed_graphs(thrice) == 3
 
 
 def test_what_guards_cannot_take_is_not_said_to_be_theirs() -> None:

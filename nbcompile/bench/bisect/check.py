@@ -18,6 +18,7 @@ from nbcompile.bench.bisect.stages import StageCompiler, stages_of
 from nbcompile.compiler.capture.decompositions import decompositions
 from nbcompile.compiler.capture.graph_record import op_name
 from nbcompile.errors import CheckError, in_one_line
+from nbcompile.options import check_seconds
 from nbcompile.record.check import CheckedStage, CheckReport, MinimalCell, NodeError
 from nbcompile.record.compilation import Cell, Compilation, Graph, Node
 from nbcompile.settings import CompileSettings, keywords_of
@@ -52,6 +53,7 @@ def check(
 
     Raises CheckError where eager itself fails, OptionError for an unknown backend, mode or option.
     """
+    check_seconds("seconds", seconds, zero=True)
     asked = CompileSettings(**settings)
     asked.check()
     given = Program(plain(fn), args, dict(kwargs or {}), None, train)

@@ -20,6 +20,7 @@ from nbcompile.bench.captures.ways import ways as ways_named
 from nbcompile.bench.measure.state import Snapshot
 from nbcompile.bench.measure.timing import interleaved, quiet
 from nbcompile.errors import MeasureError
+from nbcompile.options import check_seconds
 from nbcompile.record.captures import PROBES, Capture, Captures
 
 
@@ -48,6 +49,7 @@ def captures(
     and MeasureError for an unknown way or probe, and where nothing can rewind what a call uses up. Note that
     torch.export (strict) resets Dynamo, so what else is compiled in this process is compiled again.
     """
+    check_seconds("budget", budget, error=MeasureError)
     args = _tuple(inputs)
     chosen = ways_named(ways)
     names = _probe_names(probes)

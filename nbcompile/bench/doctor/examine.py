@@ -15,6 +15,7 @@ from nbcompile.bench.doctor.patient import Patient, Surroundings
 from nbcompile.bench.doctor.switches import BUDGET, Switch
 from nbcompile.bench.doctor.ward import Ward
 from nbcompile.errors import MeasureError
+from nbcompile.options import check_seconds
 from nbcompile.record.advice.doctor import DoctorReport, DoctorRow, NotTried, RowStatus
 from nbcompile.record.compilation import Compilation
 from nbcompile.record.provenance import Links
@@ -56,8 +57,10 @@ def doctor(
     backends or modes that are not tried. ``progress`` is called with what is being done. An interrupt does
     not raise: what was found by then comes back.
 
-    Raises MeasureError where the program cannot be sent to another process or does not run there.
+    Raises OptionError for a budget that is no time, and MeasureError where the program cannot be sent to
+    another process or does not run there.
     """
+    check_seconds("budget", budget)
     target = plain(fn)
     if len(args) == 1 and isinstance(args[0], tuple):
         (args,) = args

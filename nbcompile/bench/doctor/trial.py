@@ -27,7 +27,7 @@ from nbcompile.bench.measure.accuracy import (
     relative_error,
     results_of,
 )
-from nbcompile.bench.measure.call_times import call_times, with_call_times
+from nbcompile.bench.measure.call_times import CallTimes, call_times, with_call_times
 from nbcompile.bench.measure.memory import held, most_held
 from nbcompile.bench.measure.state import Snapshot
 from nbcompile.bench.measure.timing import SAMPLE_SECONDS, interleaved, quiet, timed
@@ -286,7 +286,7 @@ class _Trial:
             kernels = (
                 call_times(present.step, compiled.stopwatches, budget=self.task.seconds / 2, reset=reset)
                 if compiled is not None
-                else {}
+                else CallTimes()
             )
         record = compiled.compilation if compiled is not None else Compilation(id="doctor", backend="eager")
         now = self._now or samples["own"]

@@ -58,6 +58,7 @@ def export(
     raises, OptionError for what cannot be meant, and ExportError, with each blocking line, if it cannot be
     exported.
     """
+    how = Measuring(budget=budget, threads=threads, accuracy=False)
     target = _target(path, package)
     tell = progress or (lambda text: None)
     fn = plain(fn)
@@ -75,7 +76,6 @@ def export(
         tell("running it in a fresh process…")
         run = run_fresh(target, package, tries, threads=used, budget=budget)
         checks = tuple(_check(fn, each, name, got) for each, name, got in zip(tries, names, run.outputs))
-        how = Measuring(budget=budget, threads=threads, accuracy=False)
         record = _beside(program, target, package, compilers, how, progress) if compilers else None
     return _report(program, target, package, used, spent, run, checks, record)
 

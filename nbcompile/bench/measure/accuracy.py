@@ -424,9 +424,13 @@ def relative_error(got: torch.Tensor, reference: torch.Tensor) -> float:
     """``|got - reference| / |reference|``, Frobenius, over the places where both are finite; the
     absolute error where the reference is zero."""
     finite = got.isfinite() & reference.isfinite()
-    size = float(torch.linalg.vector_norm(reference[finite]))
-    error = float(torch.linalg.vector_norm(got[finite] - reference[finite]))
-    return error / size if size > 0 and math.isfinite(size) else error
+    wanted, apart = reference[finite], got[finite] - reference[finite]
+    size, error = float(torch.linalg.vector_norm(wanted)), float(torch.linalg.vector_norm(apart))
+    if math.isfinite(size) and math.isfinite(error):
+        return error / size if size > 0 else error
+    largest = max(float(wanted.abs().max()), float(apart.abs().max()))  # its square is infinite
+    size, error = (float(torch.linalg.vector_norm(each / largest)) for each in (wanted, apart))
+    return error / size if size > 0 else error * largest
 
 
 def _compare_held(

@@ -17,7 +17,7 @@ import torch
 
 from nbcompile.backends.base import BackendArgument
 from nbcompile.bench.measure.accuracy import RUN, check
-from nbcompile.bench.measure.call_times import call_times, with_call_times
+from nbcompile.bench.measure.call_times import CallTimes, call_times, with_call_times
 from nbcompile.bench.measure.cold import fresh_caches
 from nbcompile.bench.measure.contestant import (
     Compile,
@@ -33,6 +33,7 @@ from nbcompile.bench.measure.memory import held, most_held
 from nbcompile.bench.measure.state import Snapshot
 from nbcompile.bench.measure.timing import SAMPLE_SECONDS, Step, interleaved, quiet, timed
 from nbcompile.errors import MeasureError, in_one_line
+from nbcompile.options import check_count, check_seconds
 from nbcompile.record.compilation import Accuracy, Compilation, Measurement
 from nbcompile.record.environment import detect
 from nbcompile.record.measured import RAISED
@@ -74,6 +75,11 @@ class Measuring:
     memory: bool = False
     what: str = ""
 
+    def __post_init__(self) -> None:
+        check_seconds("budget", self.budget)
+        if self.threads is not None:
+            check_count("threads", self.threads)
+
 
 @keywords_of(CompileSettings, Measuring, without=("backend",))
 def compare(
@@ -105,8 +111,8 @@ def compare(
     ``fn``, ``inputs`` and ``roots`` and the random state is afterwards what it was, also after an
     exception or interrupt. A contestant that fails or runs eagerly has no times but a reason.
     Raises what ``fn`` itself raises when run eagerly, and before anything runs OptionError for a name that no
-    backend has, and MeasureError where a run would use up what cannot be put back (a generator, an open
-    file).
+    backend has and for a budget that is no time, and MeasureError where a run would use up what cannot be put
+    back (a generator, an open file).
     """
     asked, how = made_of(settings, CompileSettings, Measuring, without=("backend",))
     check_names(contestants, any_name=compile is not None)
@@ -192,12 +198,12 @@ training too."""
 @dataclass(frozen=True)
 class _Taken:
     """What is measured so far, of the contestants that have ``entered``: how the answers agree, steady times
-    by contestant, and those of our kernels by id."""
+    by contestant, and those of our kernels."""
 
     entered: tuple[str, ...] = ()
     accuracy: tuple[Accuracy, ...] = ()
     samples: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
-    calls: Mapping[str, float] = field(default_factory=dict)
+    calls: CallTimes = field(default_factory=CallTimes)
 
 
 @dataclass(frozen=True)
@@ -400,7 +406,7 @@ class _Comparison:
         )  # fmt: skip
         taken = so_far(samples)
         own = _ours(self.entries)
-        if own is None or own.compiled is None or own.step is None or own.reason or taken.calls:
+        if own is None or own.compiled is None or own.step is None or own.reason or taken.calls.seconds:
             return taken
         self.tell("timing each kernel")
         calls = call_times(own.step, own.compiled.stopwatches, budget=self.how.budget / 8, reset=each.reset)

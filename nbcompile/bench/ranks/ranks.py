@@ -22,6 +22,7 @@ from nbcompile.bench.ranks.differences import differences
 from nbcompile.bench.ranks.engines import Cluster, Engines, Processes
 from nbcompile.bench.ranks.task import SHOWN, Device, RankCell, RankTask, Reply
 from nbcompile.errors import RanksError
+from nbcompile.options import check_seconds
 from nbcompile.record.ranks import PARALLELS, Parallel, RankRecord, RanksResult
 from nbcompile.settings import CompileKeywords, CompileSettings, keywords_of
 
@@ -56,6 +57,7 @@ class Ranks:
     ) -> None:
         if size < 1:
             raise RanksError(f"ranks are at least 1, not {size}.")
+        check_seconds("timeout", timeout, error=RanksError)
         most = max(16, MOST_A_CORE * (os.cpu_count() or 1))
         if size > most:
             raise RanksError(

@@ -21,6 +21,7 @@ from nbcompile.bench.sweep.result import Sweep
 from nbcompile.bench.sweep.store import PointStore, keys_of, outcome_from
 from nbcompile.bench.sweep.workers import PointTask, packed, run_isolated, run_task
 from nbcompile.errors import OptionError, in_one_line
+from nbcompile.options import check_seconds
 from nbcompile.settings import CompileSettings, keywords_of
 from nbcompile.units import seconds_text
 
@@ -75,7 +76,7 @@ def sweep(
     parsed = Grid.parse(grid)
     compiles = parsed.settings(fullgraph)
     elsewhere = isolated or executor is not None
-    _check(elsewhere and compile is not None, timeout is not None and not isolated)
+    _check(elsewhere and compile is not None, timeout, isolated)
     program = SweepProgram(fn, make_inputs)
     measuring = Measuring(budget=budget, memory=isolated, **settings)
     keys, kept = keys_of(program, compiles, measuring, isolated), PointStore(store)
@@ -91,10 +92,13 @@ def sweep(
     return Sweep(parsed, run.outcomes(), keys, tuple(run.notes), run.interrupted)
 
 
-def _check(compile_elsewhere: bool, limit_here: bool) -> None:
+def _check(compile_elsewhere: bool, timeout: float | None, isolated: bool) -> None:
     if compile_elsewhere:
         raise OptionError("a compile function of one's own cannot be sent to another process.")
-    if limit_here:
+    if timeout is None:
+        return
+    check_seconds("timeout", timeout)
+    if not isolated:
         raise OptionError("a time limit needs a process to end.", advice="Give isolated=True too.")
 
 

@@ -25,7 +25,7 @@ import ast
 import types
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 from nbcompile.compiler.capture.losses import Place, leading_to
 from nbcompile.compiler.capture.python_reasons import (
@@ -39,7 +39,7 @@ from nbcompile.compiler.capture.python_reasons import (
     receiver_reads,
 )
 from nbcompile.errors import CellError
-from nbcompile.syntax import copied, names_met, names_stored
+from nbcompile.syntax import copied, names_met, names_stored, placed, put
 
 SWITCHBOARD = "__nbcompile__"
 VALUE = "__value__{}"
@@ -94,19 +94,21 @@ class PreparedCell:
     """A rewritten cell: ``tree`` to run, ``runs`` (statement id → it and the statements after it that
     follow directly in the same block), ``python``, what was left to Python, and ``gates``, what of that asks
     before it runs. ``entries`` are what is asked first in each block within others: where it never is, the
-    block was never reached. ``last_id`` is the largest number given."""
+    block was never reached. ``conditions``: of a ``while`` that Python runs, what it is, by the number under
+    which its condition is looked at. ``last_id`` is the largest number given."""
 
     tree: ast.Module
     runs: dict[int, tuple[CellStatement, ...]] = field(default_factory=dict)
     python: list[PythonStatement] = field(default_factory=list)
     gates: dict[int, tuple[PythonStatement, ast.stmt]] = field(default_factory=dict)
     entries: dict[int, int] = field(default_factory=dict)
+    conditions: dict[int, PythonStatement] = field(default_factory=dict)
     last_id: int = 0
 
     @property
     def questions(self) -> tuple[int, ...]:
         """All that the switchboard may be asked."""
-        return (*self.runs, *self.gates, *self.entries.values())
+        return (*self.runs, *self.gates, *self.entries.values(), *self.conditions)
 
     @property
     def statements(self) -> tuple[CellStatement, ...]:
@@ -159,8 +161,9 @@ def prepare(
     tree.body = rewriter.block(tree.body, in_loop=False, top=True)
     ast.fix_missing_locations(tree)
     return PreparedCell(
-        tree, rewriter.runs, rewriter.python, rewriter.gates, rewriter.entries, rewriter.next_id - 1
-    )
+        tree, rewriter.runs, rewriter.python, rewriter.gates, rewriter.entries, rewriter.conditions,
+        rewriter.next_id - 1,
+    )  # fmt: skip
 
 
 def make_function(
@@ -236,6 +239,7 @@ class _Rewriter:
         self.gated = gated
         self.gates: dict[int, tuple[PythonStatement, ast.stmt]] = {}
         self.entries: dict[int, int] = {}
+        self.conditions: dict[int, PythonStatement] = {}
         self.optimizer = optimizer
         self.interactivity = interactivity
         self.runs: dict[int, tuple[CellStatement, ...]] = {}
@@ -284,7 +288,7 @@ class _Rewriter:
         self.entries[block] = self.next_id
         self.next_id += 1
         board = ast.Subscript(ast.Name(SWITCHBOARD, ast.Load()), ast.Constant(self.next_id - 1), ast.Load())
-        return [_placed(ast.If(board, [ast.Pass()], []), first), *out]
+        return [placed(ast.If(board, [ast.Pass()], []), first), *out]
 
     def _gate(self, node: ast.stmt, original: ast.stmt, show: bool) -> ast.stmt:
         """``node``, which is left to Python, behind a question where it does more than name things."""
@@ -312,7 +316,7 @@ class _Rewriter:
         computed = ast.copy_location(ast.Expr(copied(value)), value)
         reason = CHANGES_CONTAINER if asking is None else python_reason(node) or quiet_reason(node)
         self.python.append(PythonStatement(node.lineno, reason, block, asking is None, head_end(node)))
-        _put(node, value, _placed(_asked(value, number, shown=True), value))
+        put(node, value, placed(_asked(value, number, shown=True), value))
         back = asking is not None and getattr(asking.func, "attr", "") == "backward"
         leads = frozenset({(node.lineno, node.col_offset)} if back else ())
         return CellStatement(number, computed, number, block, in_loop, True, leads)
@@ -346,6 +350,10 @@ class _Rewriter:
         self.python.append(PythonStatement(node.lineno, why, block, not reason, head_end(node)))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             self._define(node)
+        elif isinstance(node, ast.While) and not reason and not isinstance(node.test, ast.Constant):
+            self.conditions[self.next_id] = self.python[-1]
+            node.test = _looked_at(node.test, self.next_id)
+            self.next_id += 1
         return False
 
     def _define(self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> None:
@@ -367,16 +375,20 @@ class _Rewriter:
             setattr(owner, name, self.block(getattr(owner, name), in_loop=loop, shown=shown))
 
 
-def _put(node: ast.stmt, value: ast.expr, other: ast.expr) -> None:
-    """``other`` where ``value`` stands in a statement."""
-    for part in ast.walk(node):
-        for name, held in ast.iter_fields(part):
-            if held is value:
-                setattr(part, name, other)
-                return
-            if isinstance(held, list) and any(each is value for each in held):
-                setattr(part, name, [other if each is value else each for each in held])
-                return
+def _looked_at(test: ast.expr, number: int) -> ast.expr:
+    """A loop's condition, with each value that Python takes the truth of handed to the switchboard first."""
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        test.operand = _looked_at(test.operand, number)
+        return test
+    if isinstance(test, ast.BoolOp):
+        test.values = [_looked_at(each, number) for each in test.values]
+        return test
+    conditions = ast.Attribute(ast.Name(SWITCHBOARD, ast.Load()), "conditions", ast.Load())
+    look = ast.Subscript(conditions, ast.Constant(number), ast.Load())
+    call = ast.copy_location(ast.Call(look, [test], []), test)
+    for part in (look, look.slice, conditions, conditions.value):
+        ast.copy_location(part, test)
+    return call
 
 
 def _asked(value: ast.expr, number: int, shown: bool) -> ast.expr:
@@ -392,22 +404,9 @@ def _asked(value: ast.expr, number: int, shown: bool) -> ast.expr:
 def _ask(node: ast.stmt, number: int, shown: bool) -> ast.stmt:
     """``node`` behind a question to the switchboard. An expression stays one, so it is displayed."""
     if isinstance(node, ast.Expr):
-        return _placed(ast.Expr(_asked(node.value, number, shown)), node)
+        return placed(ast.Expr(_asked(node.value, number, shown)), node)
     board = ast.Name(SWITCHBOARD, ast.Load())
-    return _placed(ast.If(ast.Subscript(board, ast.Constant(number), ast.Load()), [node], []), node)
-
-
-Placed = TypeVar("Placed", bound=ast.AST)
-
-
-def _placed(asked: Placed, node: ast.stmt | ast.expr) -> Placed:
-    """What has no place yet stands where ``node`` begins."""
-    place = ast.copy_location(ast.Pass(), node)
-    place.end_lineno, place.end_col_offset = node.lineno, node.col_offset
-    for part in ast.walk(asked):
-        if "lineno" in part._attributes and not hasattr(part, "lineno"):
-            ast.copy_location(part, place)
-    return asked
+    return placed(ast.If(ast.Subscript(board, ast.Constant(number), ast.Load()), [node], []), node)
 
 
 def _blocks(node: ast.stmt) -> list[tuple[Any, str]]:

@@ -7,6 +7,7 @@ same exception becomes one :class:`GraphBreak`. The listening itself is in
 
 from __future__ import annotations
 
+import linecache
 import re
 from collections.abc import Sequence
 from types import FrameType
@@ -17,6 +18,13 @@ from torch import fx
 from nbcompile.compiler.capture.graph_record import called_from, cell_callers, spans_of_frames
 from nbcompile.record.compilation import GraphBreak
 from nbcompile.record.recorder import Recorder
+
+_BRANCH = "the branch depends on the values in a tensor"
+LOOP_BY_VALUES = (
+    "how often the loop runs depends on the values in a tensor",
+    "Run a fixed number of steps, and keep what has converged with torch.where(condition, new, old).",
+)
+"""(reason, what to change) of a ``while`` that asks a tensor at each step."""
 
 # (pattern of Dynamo's graph-break type and explanation, reason, what to change). The first match wins;
 # the rest keep Dynamo's own words. {0} is what the pattern's group caught.
@@ -75,7 +83,7 @@ _KNOWN: tuple[tuple[str, str, str], ...] = (
     ),
     (
         r"[Dd]ata-dependent (?:branching|jump)|generic_jump|Data-dependent assertion",
-        "the branch depends on the values in a tensor",
+        _BRANCH,
         "Compute both sides and choose with torch.where(condition, a, b), or use torch.cond.",
     ),
     (
@@ -351,11 +359,11 @@ def break_of_exception(error: BaseException, cell_file: str, after_graph: str = 
         cause = error.__cause__ or error.__context__ or error
         kind = str(getattr(cause, "gb_type", None) or kind)
     message = str(getattr(cause, "msg", None) or cause)
-    reason, hint = explain(kind, message)
+    frames = getattr(cause, "real_stack", None) or getattr(error, "real_stack", None) or ()
+    reason, hint = of_a_loop(explain(kind, message), frames)
     if in_loop:
         reason += IN_LOOP
         hint = f"{hint} Or move the loop body into a function of its own.".strip()
-    frames = getattr(cause, "real_stack", None) or getattr(error, "real_stack", None) or ()
     if is_of_an_optimizer(frames, message):
         return None
     spans = called_from(cell_callers(cell_file), spans_of_frames(frames, cell_file))
@@ -374,10 +382,19 @@ def break_of_subgraph_reason(module: fx.GraphModule, recorder: Recorder, graph: 
         return None
     message = str(found.reason)
     kind = message.strip().splitlines()[0].strip() if message.strip() else "graph break"
-    reason, hint = explain(kind, message)
+    reason, hint = of_a_loop(explain(kind, message), found.user_stack or ())
     cell_file = recorder.cell.filename if recorder.cell is not None else ""
     spans = spans_of_frames(found.user_stack or (), cell_file)
     return GraphBreak(reason=reason, hint=hint, kind=kind, after_graph=graph, spans=spans)
+
+
+def of_a_loop(told: tuple[str, str], frames: Sequence[Any]) -> tuple[str, str]:
+    """What :func:`explain` has told of a branch, or, where a ``while`` stands there, what is to be told of a
+    loop: Dynamo has one word for both."""
+    if told[0] != _BRANCH or not frames:
+        return told
+    line = linecache.getline(frames[-1].filename, frames[-1].lineno or 0)
+    return LOOP_BY_VALUES if re.match(r"\s*while\b", line) else told
 
 
 def explain(kind: str, message: str) -> tuple[str, str]:

@@ -19,7 +19,7 @@ _PYTHON_METHODS = {
     ),
 }
 CHANGES_CONTAINER = "changes a container at each step"
-_ANNOTATED = "has an annotation, which Python evaluates"
+ANNOTATED = "has an annotation, which Python evaluates"
 FILLS_CONTAINER = f"{CHANGES_CONTAINER} and computes what goes into it"
 TAKEN_BY_PYTHON = "a branch that Python takes"
 _ASKING = ("backward", "item", "tolist", "numpy")
@@ -146,7 +146,7 @@ def python_reason(node: ast.stmt) -> str | None:
     if isinstance(node, ast.AnnAssign):
         value = node.value
         worth = value is not None and work_in(value) and expression_reason(value) is None
-        return _ANNOTATED + (": without it, the line is compiled" if worth else "")
+        return ANNOTATED + (": without it, the line is compiled" if worth else "")
     if isinstance(node, ast.Assert):
         return "decides by a value"
     if isinstance(node, ast.Expr | ast.Assign) and isinstance(

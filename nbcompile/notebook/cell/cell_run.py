@@ -14,7 +14,7 @@ import builtins
 import time
 import types
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import torch
@@ -31,6 +31,7 @@ from nbcompile.compiler.capture.cell_to_function import (
     head_end,
     make_function,
 )
+from nbcompile.compiler.capture.graph_breaks import LOOP_BY_VALUES
 from nbcompile.compiler.capture.listening import kept_from_compiling
 from nbcompile.compiler.capture.lost.in_dynamo import capturable_kept
 from nbcompile.compiler.capture.python_reasons import FILLS_CONTAINER, TAKEN_BY_PYTHON, is_step
@@ -54,7 +55,7 @@ from nbcompile.notebook.cell.planning import (
     stays_global,
     told_of_functions,
 )
-from nbcompile.notebook.cell.surroundings import DYNAMO, RandomState, changing, quiet_compile
+from nbcompile.notebook.cell.surroundings import DYNAMO, HeldKeys, RandomState, changing, quiet_compile
 from nbcompile.record.compilation import OWN_COMPILE, GraphBreak, Span
 from nbcompile.syntax import names_read, names_stored
 
@@ -117,6 +118,7 @@ class CellPart:
     draws_python: bool = False  # random numbers from Python's own generator
     committed: bool = False  # whether the latest call's results are bound
     graphs: tuple[str, ...] = ()  # that the first call ran
+    filled: dict[tuple[str, ...], tuple[str, ...]] = field(default_factory=dict)  # see HeldKeys
     changed: str | None = None  # why it would be another program by now; None: nobody has looked
 
 
@@ -309,8 +311,7 @@ class CellRun:
     @capturable_kept()
     def _call(self, part: CellPart, *, first: bool) -> None:
         """Run a part and bind its results. If it raises, a whole part has done nothing."""
-        one_line = part.function.first_line == part.function.last_line
-        self.called = part.function.name if one_line else ""
+        self.called = part.function.name if part.function.first_line == part.function.last_line else ""
         part.committed = False
         arguments = part.current = part.arguments if first else self._arguments(part)
         part.versions = self._versions(part)
@@ -319,6 +320,8 @@ class CellRun:
             scope[name] = self.namespace.get(name, UNBOUND)
         started = time.perf_counter()
         before = RandomState(python=first or part.draws_python)
+        roots = {**scope, **dict(zip(part.function.parameters, arguments, strict=True))} if first else {}
+        held = HeldKeys(roots)
         try:
             if not part.whole:
                 with quiet_compile() if first else DYNAMO:
@@ -340,6 +343,7 @@ class CellRun:
         if first:
             part.seconds = time.perf_counter() - started
             part.draws_python = before.python_moved()
+            part.filled = held.filled(zip(part.function.results, result, strict=True))
             part.graphs = part.call.graphs_run
         part.calls += 1
         part.current = ()
@@ -394,7 +398,7 @@ class CellRun:
     def _refused(self, member: CellStatement, found: GraphBreak) -> CellError:
         """What ``--fullgraph`` raises at the statement that breaks the graph."""
         self.left[member.id] = f"the graph breaks here: {found.reason}"
-        return refusal(found.reason, found.hint, found.spans)
+        return refusal(found.reason, found.hint, found.spans, member.line)
 
     def _pass(self, left: PythonStatement, node: ast.stmt) -> None:
         """Refuse a statement of Python's, before it runs, that would part two graphs (``--fullgraph``): one
@@ -412,7 +416,7 @@ class CellRun:
         for left in self.prepared.effects:
             if left.block == start.block and left.line < start.line:
                 if any(members[-1].line <= left.line for members in self._compiled_in(left.block)):
-                    raise self._parting(left)
+                    raise self._parting(left, start.line)
 
     def _compiled_in(self, block: int, *, with_graphs: bool = False) -> list[tuple[CellStatement, ...]]:
         return [
@@ -421,10 +425,23 @@ class CellRun:
             if part.members[0].block == block and (part.call.graphs_run or not with_graphs)
         ]
 
-    def _parting(self, left: PythonStatement) -> CellError:
-        found = GraphBreak(left.reason, how_to_join(left.reason), "cell", spans=(Span(left.line),))
-        self.breaks.append(found)
-        return refusal(found.reason, found.hint, found.spans)
+    def loops_by_values(self, number: int) -> None:
+        """A ``while`` that Python runs has asked a tensor: it breaks the graph, as an ``if`` does."""
+        told = self.prepared.conditions[number]
+        left = replace(told, reason=LOOP_BY_VALUES[0], quiet=False)
+        self.prepared.python[self.prepared.python.index(told)] = left
+        refused = self._parting(left)
+        if self.fullgraph:
+            raise refused
+
+    def _parting(self, left: PythonStatement, line: int | None = None) -> CellError:
+        """The error of ``--fullgraph`` for a statement of Python's between two graphs, met at ``line``."""
+        compiled = {each.line for members in self._compiled_in(left.block) for each in members}
+        hint = how_to_join(left, self.prepared.tree, compiled)
+        found = GraphBreak(left.reason, hint, "cell", spans=(Span(left.line),))
+        if found not in self.breaks:
+            self.breaks.append(found)
+        return refusal(found.reason, found.hint, found.spans, line or left.line)
 
     def _break(self, statement: CellStatement, reason: str, hint: str, spans: tuple[Span, ...]) -> GraphBreak:
         """The break at a statement, once. ``spans``: where in it, or in what it calls, as far as is known."""
@@ -452,11 +469,9 @@ class CellRun:
                 quiet.setdefault(gap, []).append(left)
             else:
                 broken.add(gap)
-                self.breaks.append(
-                    GraphBreak(left.reason, how_to_join(left.reason), "cell", spans=(Span(left.line),))
-                )
+                self._parting(left)
         for gap, lines in quiet.items():
-            taken = [left for left in lines if left.reason == TAKEN_BY_PYTHON]
+            taken = [left for left in lines if left.reason.startswith(TAKEN_BY_PYTHON)]
             if told := parted_by(taken if gap in broken else lines):
                 self._note(told)
 

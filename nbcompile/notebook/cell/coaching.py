@@ -35,6 +35,7 @@ from nbcompile.notebook.cell.surroundings import quiet_compile
 from nbcompile.record.advice.coach import OF_SIZES, Mend, Price
 from nbcompile.record.compilation import Cell, Compilation, Decision, GraphBreak, Measurement, Recompile
 from nbcompile.record.measured import TIE, Accuracy
+from nbcompile.view.facts.why import timed_graphs
 
 _SECONDS = 10.0  # for all mends of a cell: each compiles it once or twice
 _CHAIN = 3  # breaks of a cell that are mended together
@@ -116,8 +117,12 @@ def _price(mend: Mend, compilation: Compilation) -> Price | None:
             measured=timed and not together,
             how=f"measured with and without{together}" if timed else f"counted{together}",
         )
-    inside = [node.seconds for node in compilation.fused_nodes if node.seconds is not None]
-    graphs = own[0].graphs - own[0].recompiles if own else 0
+    inside = [
+        node.seconds * graph.runs
+        for graph in compilation.of_stage("fused") for node in graph.nodes
+        if node.seconds is not None
+    ]  # fmt: skip
+    graphs = timed_graphs(compilation) if own else 0
     if graphs < 2 or not inside:  # of one graph the time outside of its kernels would be there without breaks
         return None
     rest = max(0.0, (own[0].median or 0.0) - sum(inside)) * (graphs - 1) / graphs / share

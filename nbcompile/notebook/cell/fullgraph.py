@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from torch._dynamo.exc import FailOnRecompileLimitHit
 
-from nbcompile.compiler.capture.cell_to_function import PythonStatement
-from nbcompile.compiler.capture.graph_breaks import depends_on_values, explain
+from nbcompile.compiler.capture.cell_to_function import SWITCHBOARD, PythonStatement
+from nbcompile.compiler.capture.graph_breaks import LOOP_BY_VALUES, depends_on_values, explain, of_a_loop
 from nbcompile.compiler.capture.graph_record import spans_of_frames
-from nbcompile.compiler.capture.python_reasons import CALLS_BACKWARD, FILLS_CONTAINER
+from nbcompile.compiler.capture.python_reasons import ANNOTATED, CALLS_BACKWARD, FILLS_CONTAINER
 from nbcompile.errors import CellError
 from nbcompile.record.compilation import BY_FULLGRAPH, Span
+from nbcompile.syntax import names_read, names_stored
 
-_PARTS = "Move it before or after the tensor statements to have one graph."
+_MOVED = "Move it {} the tensor statements to have one graph."
+_BETWEEN = (
+    "What is after it needs it, and it needs what is before: only as torch operations are all one graph."
+)
+_KEPT = "Keep it a tensor to have one graph: without .{}() what is after it is compiled too."
+_VALUE_READ = re.compile(r"\.(\w+)\(\) reads a tensor's value into Python")
 _MOVABLE = frozenset(
     ("imports a module", "defines a function", "defines a class", "deletes a name", "names a value", "text")
 )
@@ -43,7 +50,8 @@ def first_line(error: BaseException) -> str:
 
 def explained(error: Exception) -> tuple[str, str]:
     """Why Dynamo had to break the graph, and what to change."""
-    return explain(str(getattr(error, "gb_type", None) or first_line(error)), str(error))
+    told = explain(str(getattr(error, "gb_type", None) or first_line(error)), str(error))
+    return of_a_loop(told, getattr(error, "real_stack", None) or ())
 
 
 def why_left(error: BaseException, nodes: Sequence[ast.stmt]) -> str:
@@ -78,10 +86,38 @@ def _lost_gradient(nodes: Sequence[ast.stmt]) -> str:
     return ""
 
 
-def how_to_join(reason: str) -> str:
-    """What to change where Python runs a statement between two graphs for ``reason``; empty where that says
-    it, or where there is nothing to change: gradients are computed where they are asked for."""
-    return "" if reason == CALLS_BACKWARD or reason.startswith(FILLS_CONTAINER) else _PARTS
+def how_to_join(left: PythonStatement, tree: ast.Module, compiled: Collection[int]) -> str:
+    """What to change where Python runs a statement of ``tree`` between two graphs, of lines that are
+    ``compiled``; empty where its reason says it, or where there is nothing to change: gradients are computed
+    where they are asked for."""
+    reason = left.reason
+    if reason == LOOP_BY_VALUES[0]:
+        return LOOP_BY_VALUES[1]
+    if reason == CALLS_BACKWARD or reason.startswith((FILLS_CONTAINER, ANNOTATED)):
+        return "Leave the annotation out to have one graph." if reason == ANNOTATED else ""
+    where = _free_to_go(left.line, tree, compiled)
+    if not where and (read := _VALUE_READ.match(reason)):
+        return _KEPT.format(read[1])
+    return _MOVED.format(" or ".join(where)) if where else _BETWEEN
+
+
+def _free_to_go(line: int, tree: ast.Module, compiled: Collection[int]) -> list[str]:
+    """Where in its block a statement may stand as well: before what is compiled, after the rest."""
+    for owner in ast.walk(tree):
+        for name in ("body", "orelse", "finalbody"):
+            block: Any = getattr(owner, name, None)
+            lines = [each.lineno for each in block] if isinstance(block, list) else []
+            if line not in lines:
+                continue
+            at = max(place for place, each in enumerate(lines) if each == line)  # its question is before it
+            here, own = block[at], {SWITCHBOARD}
+            reads, stores = names_read(here) - own, names_stored(here)
+            above = [each for each in block[:at] if each.lineno in compiled]
+            below = block[at + 1 :]
+            before = not any(names_stored(each) & reads for each in above)
+            after = not any((names_read(each) | names_stored(each)) & stores for each in below)
+            return [word for word, free in (("before", before), ("after", after)) if free]
+    return ["before", "after"]
 
 
 def parted_by(lines: Sequence[PythonStatement]) -> str:
@@ -109,21 +145,28 @@ def place_of(error: Exception, cell_file: str) -> tuple[Span, ...]:
     return spans_of_frames(getattr(error, "real_stack", None) or (), cell_file)
 
 
-def refusal(reason: str, hint: str, spans: Sequence[Span]) -> CellError:
-    """The error: its line is the last one of the cell's own. Where the break is in another file, its message
-    says where there."""
+def refusal(reason: str, hint: str, spans: Sequence[Span], line: int | None = None) -> CellError:
+    """The error that is raised at ``line``, by which it goes; by default the last line of the cell's own.
+    Where the break is at another one, or in another file, its message says where."""
     own = [span.line for span in spans if not span.file]
-    where = f" ({_elsewhere(spans[-1])})" if spans and spans[-1].file else ""
-    told = f"the graph breaks here: {reason}{where}. {hint}".strip()
-    return CellError(told, line=own[-1] if own else None)
+    line = line if line is not None or not own else own[-1]
+    where = ""
+    if spans and spans[-1].file:
+        where = f" ({_elsewhere(spans[-1])})"
+    elif own and own[-1] != line:
+        where = f" (at line {own[-1]})"
+    before = bool(own) and line is not None and own[-1] < line and len(own) == 1
+    what = "this does not go into the graph before it" if before else "the graph breaks here"
+    told = f"{what}: {reason}{where}. {hint}".strip()
+    return CellError(told, at=own[-1] if own else None, line=line)
 
 
 def what_it_did(error: BaseException | None, line: int) -> str:
     """What a line did at which the cell ended."""
     if not isinstance(error, CellError):
         return f"raised {type(error).__name__}"
-    of_another = f"does not go into one graph, for line {error.line}"
-    return f"{'breaks the graph' if error.line in (line, None) else of_another}: {BY_FULLGRAPH}"
+    of_another = f"does not go into one graph, for line {error.at}"
+    return f"{'breaks the graph' if error.at in (line, None) else of_another}: {BY_FULLGRAPH}"
 
 
 def _elsewhere(span: Span) -> str:

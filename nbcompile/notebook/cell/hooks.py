@@ -12,9 +12,12 @@ import builtins
 import linecache
 import re
 import sys
+from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Protocol
 
+import torch
 from IPython.core.error import UsageError
 
 from nbcompile.compiler.capture.cell_to_function import SWITCHBOARD, PreparedCell
@@ -131,22 +134,57 @@ class AskedRun(Protocol):
     called: str
     disabled: str
 
+    def loops_by_values(self, number: int) -> None:
+        """A ``while`` that Python runs has asked a tensor."""
+        ...
+
     def ask(self, number: int) -> bool:
         """Whether Python should run a statement."""
         ...
+
+
+class Conditions(dict[int, Callable[[object], object]]):
+    """Number of a ``while`` → what looks at each value whose truth it asks, and hands it on. Once it is known
+    whether that is a tensor it is ``bool``, which costs a loop of Python's next to nothing."""
+
+    def __init__(self, runs: dict[int, AskedRun]) -> None:
+        super().__init__()
+        self._runs, self._looks = runs, Counter[int]()
+
+    def __missing__(self, number: int) -> Callable[[object], object]:
+        run = self._runs.get(number)
+        return bool if run is None or run.disabled else partial(self._look, number, run)
+
+    def _look(self, number: int, run: AskedRun, value: object) -> object:
+        __tracebackhide__ = True
+        self._looks[number] += 1
+        if isinstance(value, torch.Tensor) or self._looks[number] >= _LOOKS:
+            self[number] = bool
+        if isinstance(value, torch.Tensor):
+            try:
+                run.loops_by_values(number)
+            except BaseException as error:
+                show_only_the_users(error, run.filename)
+                raise
+        return value
+
+
+_LOOKS = 4
+"""How often a condition is looked at that is no tensor: ``while error > 0.1`` may begin with a number."""
 
 
 class Switchboard(dict[int, bool]):
     """Statement number → should Python run it? Numbers that need thought are absent: their run is asked.
 
     A dict, so that a statement known to be Python's costs one lookup in C. ``values`` holds the
-    displayed values that compiled parts computed.
+    displayed values that compiled parts computed, ``conditions`` looks at what Python's loops ask.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.runs: dict[int, AskedRun] = {}
         self.values: dict[int, Any] = {}  # type: ignore[assignment]  # a cell subscripts it
+        self.conditions = Conditions(self.runs)
         self.next_id = 0
 
     def __missing__(self, number: int) -> bool:
@@ -185,3 +223,4 @@ class Switchboard(dict[int, bool]):
             self.runs.pop(number, None)
             self.pop(number, None)
             self.values.pop(number, None)
+            self.conditions.pop(number, None)

@@ -13,7 +13,7 @@ import torch._dynamo
 from torch.utils._pytree import tree_leaves
 
 from nbcompile.api import Compiled
-from nbcompile.bench.measure.call_times import same_calls, with_backward, with_call_times
+from nbcompile.bench.measure.call_times import same_calls, with_backward, with_call_times, with_runs
 from nbcompile.bench.measure.compare import NO_GRADIENT, Audience, Measuring, compare_with
 from nbcompile.bench.measure.contestant import Contestant, Kept
 from nbcompile.bench.measure.modes import mode_diff
@@ -28,6 +28,7 @@ from nbcompile.notebook.cell.planning import BY_JAX
 from nbcompile.notebook.cell.surroundings import capturing_values
 from nbcompile.notebook.cell.timed_part import (
     in_names,
+    is_of_filled,
     part_name,
     reads_gradients,
     timed_part,
@@ -106,7 +107,7 @@ def to_be_measured(
     if wanted(compilation, options):
         parts = unchanged(run, parts)
     part = timed_part(run, parts, train=train) if parts else None
-    return dataclasses.replace(compilation, timed_part=part), parts, train
+    return with_runs(dataclasses.replace(compilation, timed_part=part), _graphs_run(parts)), parts, train
 
 
 def measure_cell(
@@ -264,9 +265,10 @@ def measure_parts(
     if not parts:
         return compilation
     fn, arguments = as_program(parts)
+    ran = _graphs_run(parts)
 
     def grown(make: Callable[[], Compilation], over: bool) -> None:
-        watching.grown(lambda: _joined(compilation, in_names(make(), parts), options), over)
+        watching.grown(lambda: _joined(compilation, in_names(make(), parts), options, ran), over)
 
     try:
         if train:
@@ -279,7 +281,12 @@ def measure_parts(
     except Exception as error:
         # It ran in the cell and fails here: the values have moved on since its first call.
         return with_notes(compilation, [f"Not timed: {again(in_one_line(error)).rstrip('.')}."])
-    return _joined(compilation, in_names(timed, parts), options)
+    return _joined(compilation, in_names(timed, parts), options, ran)
+
+
+def _graphs_run(parts: Sequence[Runnable]) -> list[str]:
+    """The graphs that parts of a cell ran, one after the other."""
+    return [graph for part in parts if isinstance(part, CellPart) for graph in part.graphs]
 
 
 def _refuse_hooks(parts: Sequence[Runnable]) -> None:
@@ -424,7 +431,9 @@ def _can_repeat(part: CellPart, compilation: Compilation, namespace: Mapping[str
     return known or not which_may_act([member.node for member in part.members], namespace)
 
 
-def _joined(compilation: Compilation, timed: Compilation, options: CellOptions) -> Compilation:
+def _joined(
+    compilation: Compilation, timed: Compilation, options: CellOptions, ran: Sequence[str]
+) -> Compilation:
     known = set(compilation.notes)
     interpreted = compilation.execution == "interpreted" or not options.bench
     # The interpreter's times say nothing; that it did not run does, and then nothing was compared.
@@ -432,7 +441,7 @@ def _joined(compilation: Compilation, timed: Compilation, options: CellOptions) 
     measured = failed if interpreted else tuple(_of_timing(m, compilation) for m in timed.measurements)
     compilation = with_backward(compilation, timed)
     joined = dataclasses.replace(
-        with_call_times(compilation, same_calls(compilation, timed)),
+        with_call_times(compilation, same_calls(compilation, timed, ran)),
         environment=dataclasses.replace(compilation.environment, threads=timed.environment.threads),
         measurements=measured,
         accuracy=() if interpreted and failed else timed.accuracy,
@@ -453,7 +462,7 @@ def _of_timing(measured: Measurement, compilation: Compilation) -> Measurement:
 
 def _matters(note: str) -> bool:
     """Whether a note of the runs that were timed is news beside those of the cell's own run."""
-    return note == NO_GRADIENT or "history" in note
+    return note == NO_GRADIENT or "history" in note or is_of_filled(note)
 
 
 def _peers(compilation: Compilation, timed: Compilation) -> tuple[Compilation, ...]:

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch.optim.lr_scheduler import LRScheduler
 
-from nbcompile.bench.measure.code_objects import codes
+from nbcompile.bench.measure.code_objects import codes, runs_code_unasked
 from nbcompile.compiler.capture.cell_to_function import CellStatement
 from nbcompile.compiler.capture.losses import together_for_backward
 from nbcompile.compiler.capture.python_reasons import (
@@ -26,6 +26,7 @@ from nbcompile.compiler.capture.python_reasons import (
     is_of_its_owner,
     is_step,
     python_method,
+    quiet_reason,
     work_in,
 )
 from nbcompile.notebook.cell.inner_compiles import is_compiled, own_compile
@@ -63,6 +64,7 @@ TWICE = (
 _TWICE = "create_graph"
 _PLAIN_VALUES = "plain Python values"
 _MANY_STEPS = "a loop, run step by step"
+_STEPS_WITHIN = "with a loop in it that runs step by step"
 _TEXT = "works on text"
 _IN_A_LINE = "compute it in a line of its own, which is compiled"
 _NAMES = "names a value"
@@ -106,7 +108,8 @@ def plan(run: Sequence[CellStatement], namespace: Namespace, unroll: int) -> tup
     first_why = why if not taken else _NAMES
     nodes, leads = [each.node for each in taken], [each.leads for each in taken]
     taken = taken[: together_for_backward(nodes, leads, namespace)]
-    while taken and _is_trivial(taken[-1], namespace, stored):
+    before = [names_stored(node) for node in nodes]
+    while taken and _is_trivial(taken[-1], namespace, stored, set().union(*before[: len(taken) - 1])):
         taken.pop()
     return taken, "" if taken else first_why
 
@@ -152,7 +155,7 @@ def twice_differentiated(tree: ast.AST, namespace: Namespace) -> bool:
 
 def is_quiet(reason: str) -> bool:
     """Whether a statement that is left to Python for this reason loses nothing by it."""
-    return reason in QUIET or reason.startswith(OWN_COMPILE)
+    return reason in QUIET or reason.startswith(OWN_COMPILE) or reason.endswith(_STEPS_WITHIN)
 
 
 def stays_global(value: Any) -> bool:
@@ -183,7 +186,7 @@ def _reason(statement: CellStatement, namespace: Namespace, stored: set[str], un
             if reason is not None:
                 return reason
         elif isinstance(part, ast.For) and _steps(part.iter, namespace, stored) > unroll:
-            return _MANY_STEPS
+            return _MANY_STEPS if isinstance(node, ast.For) else f"{quiet_reason(node)}, {_STEPS_WITHIN}"
         elif isinstance(part, ast.With) and not all(_is_context(item, namespace) for item in part.items):
             return _OWN_CONTEXT
     return None
@@ -338,10 +341,11 @@ def _hashable(value: Any) -> bool:
     return isinstance(value, (*_PLAIN, type, types.BuiltinFunctionType))
 
 
-def _is_trivial(statement: CellStatement, namespace: Namespace, stored: set[str]) -> bool:
-    """A last statement with nothing to compute: leave it to Python, which does it as well."""
+def _is_trivial(statement: CellStatement, namespace: Namespace, stored: set[str], before: set[str]) -> bool:
+    """A last statement with nothing to compute: leave it to Python, which does it as well. ``before``: what
+    those that come before it store."""
     node = statement.node
-    if not isinstance(node, ast.Assign | ast.Expr):
+    if not isinstance(node, ast.Assign | ast.Expr) or runs_code_unasked(node, namespace, before):
         return False
     return not _works(node) or _is_plain(node, namespace, stored)
 

@@ -16,9 +16,9 @@ from nbcompile.compiler.capture.cell_to_function import CellStatement, is_shown
 from nbcompile.compiler.capture.python_reasons import CALLS_BACKWARD, is_step
 from nbcompile.errors import MeasureError
 from nbcompile.notebook.cell.cell_run import CellPart, CellRun
-from nbcompile.notebook.cell.surroundings import quiet_compile
+from nbcompile.notebook.cell.surroundings import Filled, quiet_compile
 from nbcompile.record.compilation import OWN_COMPILE, Compilation
-from nbcompile.record.measured import TimedCellPart, TimedLoop
+from nbcompile.record.measured import NOT_COMPARED, Accuracy, TimedCellPart, TimedLoop
 
 _Loop = ast.For | ast.AsyncFor | ast.While
 
@@ -73,7 +73,51 @@ def in_names(timed: Compilation, parts: Sequence[Any]) -> Compilation:
         return known[key] + output[len(key) :] if key else output
 
     found = tuple(dataclasses.replace(each, output=named(each.output)) for each in timed.accuracy)
-    return dataclasses.replace(timed, accuracy=found)
+    filled: Filled = {}
+    for part in parts:
+        filled |= part.filled if isinstance(part, CellPart) else {}
+    return _without_filled(dataclasses.replace(timed, accuracy=found), filled)
+
+
+def _without_filled(timed: Compilation, filled: Filled) -> Compilation:
+    """The record, where it does not say of what the cell's run has put into a dict or an object, and a second
+    run finds there, that it is right: nothing was computed for it."""
+    outputs = [re.split(r"(?=[.\[])", each.output) for each in timed.accuracy]
+    known = {"".join(parts[:count]) for parts in outputs for count in range(1, len(parts) + 1)}
+    found = {paths: names for paths, names in filled.items() if known.isdisjoint(paths)}
+    if not found or not timed.accuracy:
+        return timed
+    same = {
+        "the value shown" if is_shown(name) else name: f"{_LEFT} {paths[0]}"
+        for paths, names in found.items() for name in names
+    }  # fmt: skip
+    accuracy = [
+        dataclasses.replace(each, error=None, eager_error=None, max_difference=None, reason=same[each.output])
+        if each.output in same and each.agrees and each.error == each.eager_error and not each.max_difference
+        else each
+        for each in timed.accuracy
+    ]
+    accuracy += [
+        Accuracy(contestant, paths[0], None, None, reason=_THERE)
+        for contestant in dict.fromkeys(each.contestant for each in timed.accuracy)
+        for paths in found
+    ]
+    it = "it" if len(found) == 1 else "them"
+    note = (
+        f"{_UNSEEN}{', '.join(paths[0] for paths in found)}: the cell's run put {it} there, and a second "
+        f"one, by which results are compared, finds {it}."
+    )
+    return dataclasses.replace(timed, accuracy=tuple(accuracy), notes=(*timed.notes, note))
+
+
+_THERE = f"{NOT_COMPARED}: it is there when the cell is run again"
+_LEFT = f"{NOT_COMPARED}: it may be what the cell's run has left in"
+_UNSEEN = "Not compared with eager: "
+
+
+def is_of_filled(note: str) -> bool:
+    """Whether a note says what was not compared for being there already."""
+    return note.startswith(_UNSEEN)
 
 
 def reads_gradients(members: Iterable[CellStatement]) -> bool:

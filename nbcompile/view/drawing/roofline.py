@@ -44,7 +44,7 @@ class Roofline:
     def longest_first(self) -> list[tuple[RooflinePoint, str]]:
         """Points and their labels by the time that their work takes."""
         pairs = zip(self.points, self.labels, strict=True)
-        return sorted(pairs, key=lambda pair: -(pair[0].seconds or pair[0].limit_seconds))
+        return sorted(pairs, key=lambda pair: -pair[0].runs * (pair[0].seconds or pair[0].limit_seconds))
 
     @property
     def title(self) -> str:
@@ -57,15 +57,15 @@ class Roofline:
     @property
     def summary(self) -> str:
         """All kernels together against their limit, in one sentence."""
-        limit = sum(point.limit_seconds for point in self.points)
+        limit = sum(point.limit_seconds * point.runs for point in self.points)
         words = self._bounds
-        timed = [(point.limit_seconds, point.seconds) for point in self.points if point.seconds is not None]
+        timed = [point.seconds * point.runs for point in self.points if point.seconds is not None]
         if timed and len(timed) == len(self.points):
-            spent = sum(seconds for _, seconds in timed)
+            spent = sum(timed)
             return f"{words}; all together at least {seconds_text(limit)}, measured {seconds_text(spent)}: " \
                    f"{share_text(limit / spent)}"  # fmt: skip
         words += f"; all together at least {seconds_text(limit)}"
-        predicted = sum(point.predicted for point in self.points)
+        predicted = sum(point.predicted * point.runs for point in self.points)
         return f"{words}, predicted {seconds_text(predicted)}" if predicted > limit else words
 
     @property

@@ -13,7 +13,7 @@ from typing import Literal
 
 from nbcompile.errors import OptionError
 from nbcompile.guard_words import dimensions
-from nbcompile.record.compilation import OWN_COMPILE, Compilation, Graph, Measurement, Node
+from nbcompile.record.compilation import OWN_COMPILE, Compilation, Decision, Graph, Measurement, Node
 from nbcompile.record.measured import NARROW, NOT_TIMED, RAISED, Difference, difference
 from nbcompile.record.provenance import Links
 from nbcompile.record.roofline import main_ceilings, points
@@ -46,10 +46,10 @@ _PLAIN_NAMES = {"_local_scalar_dense": "item", "_assert_scalar": "check of a siz
 
 @dataclass(frozen=True)
 class Call:
-    """One kernel, library call or fallback of a fused graph. ``bytes`` is its traffic per call;
-    ``lines`` are lines of the cell; ``share`` its part of the whole, 0 to 1: of the measured time where all
-    calls have one, else of the bytes moved (:attr:`Facts.share_of`). ``seconds`` is a call's measured time,
-    ``predicted`` that of bytes and operations at its chip's rates, where they are known."""
+    """One kernel, library call or fallback of a fused graph. ``lines`` are lines of the cell; ``share`` its
+    part of the whole, 0 to 1: of the measured time where all calls have one, else of the bytes moved
+    (:attr:`Facts.share_of`). Of all its ``runs`` in a call: ``bytes``, its traffic, ``seconds``, its measured
+    time, and ``predicted``, that of bytes and operations at its chip's rates, where they are known."""
 
     id: str
     graph: str
@@ -61,6 +61,7 @@ class Call:
     lines: tuple[int, ...]
     seconds: float | None = None
     predicted: float | None = None
+    runs: int = 1
 
 
 @dataclass(frozen=True)
@@ -92,10 +93,8 @@ def facts(compilation: Compilation, links: Links, pending: Pending | None = None
     if all(call.graph.split(".")[0] in again for call in calls):
         again = set()  # the record has no others
     moved = sum(call.bytes for call in calls if call.graph.split(".")[0] not in again)
-    fused = [
-        each for each in compilation.decisions if each.accepted and each.graph.split(".")[0] not in again
-    ]
-    unfused = moved + sum(each.bytes_saved for each in fused)
+    pairs = [each for each in compilation.decisions if each.graph.split(".")[0] not in again]
+    unfused = moved + saved_bytes(compilation, pairs)
     lines = [*_count_lines(compilation, calls)]
     if moved:
         before = f", {bytes_text(unfused)} before fusion" if unfused > moved else ""
@@ -111,6 +110,12 @@ def facts(compilation: Compilation, links: Links, pending: Pending | None = None
         unfused=unfused,
         share_of=share_of(calls),
     )
+
+
+def saved_bytes(compilation: Compilation, pairs: Sequence[Decision]) -> int:
+    """What fusing those of these pairs that are fused spares a call."""
+    runs = compilation.runs
+    return sum(each.bytes_saved * runs.get(each.graph, 1) for each in pairs if each.accepted)
 
 
 def stage_graphs(compilation: Compilation, *stages: str) -> list[Graph]:
@@ -164,6 +169,7 @@ def lines_of(links: Links, id: str, file: str = "") -> tuple[int, ...]:
 
 def calls_of(compilation: Compilation, links: Links) -> tuple[Call, ...]:
     """Every kernel, library call and fallback in the order of the record, with its share of traffic."""
+    runs = compilation.runs
     kernels = {kernel.id: kernel for kernel in compilation.kernels}
     raw: list[tuple[Node, str, Fate, int]] = []
     seen: set[str] = set()
@@ -190,24 +196,21 @@ def calls_of(compilation: Compilation, links: Links) -> tuple[Call, ...]:
     known = {point.kernel: point for point in points(compilation, ceilings)} if ceilings else {}
     out = []
     for node, graph_id, fate, traffic in raw:
-        held = kernels.get(node.id)
+        held, count = kernels.get(node.id), runs.get(graph_id, 1)
         name = held.name if held else short_op(node.op or node.name)
         label = short_id(compilation, node.id) if fate == "fused" else name
         lines = lines_of(links, node.id, file)
         point = known.get(node.id)
         predicted = point.predicted if point else (held.predicted_seconds if held else None)
         seconds = node.seconds if node.seconds is not None else (held.seconds if held else None)
-        out.append(Call(node.id, graph_id, label, name, fate, traffic, 0.0, lines, finite(seconds),
-                        finite(predicted)))  # fmt: skip
+        spent, least = (None if one is None else finite(one * count) for one in (seconds, predicted))
+        out.append(
+            Call(node.id, graph_id, label, name, fate, traffic * count, 0.0, lines, spent, least, count)
+        )
     timed = share_of(out) == "time"
     weights = [max(0.0, call.seconds or 0.0) if timed else float(call.bytes) for call in out]
     total = sum(weights) or 1.0
     return tuple(replace(call, share=weight / total) for call, weight in zip(out, weights, strict=True))
-
-
-def call_size(call: Call) -> str:
-    """What a call's share is the part of: its measured time, else its bytes."""
-    return bytes_text(call.bytes) if call.seconds is None else seconds_text(call.seconds)
 
 
 def share_of(calls: Sequence[Call]) -> ShareOf:
@@ -449,16 +452,17 @@ def error_line(compilation: Compilation) -> str:
         return "results differ from eager"
     if not any(entry.is_compared for entry in ours):
         return "results not compared with eager"
-    ratios = [e.error / e.eager_error for e in ours if e.error is not None and e.eager_error]
+    found = [(e.error, e.eager_error) for e in ours if e.error is not None]
+    ratios = [error / eager for error, eager in found if eager and not math.isnan(error / eager)]
     if ratios:
         worst = max(ratios)
         if worst > 2:  # and yet all agree: both errors are next to nothing, and their ratio is chance
             return "error within rounding"
         return "error as eager's" if 0.95 <= worst <= 1.05 else f"error {ratio_text(worst)} eager's"
-    exact = [e.error for e in ours if e.error is not None]
+    exact = [error for error, eager in found if math.isfinite(error) and not eager]
     if exact:
         return "exact, as eager" if max(exact) == 0 else f"error {error_text(max(exact))}"
-    apart = [e.max_difference for e in ours if e.max_difference is not None]
+    apart = [value for e in ours if (value := finite(e.max_difference)) is not None]
     if apart:
         return "same bits as eager" if max(apart) == 0 else f"within {error_text(max(apart))} of eager"
     return "agrees with eager"

@@ -9,6 +9,7 @@ from nbcompile.record.compilation import Compilation, Kernel, Launched
 from nbcompile.record.roofline import RooflinePoint
 from nbcompile.units import bytes_text, clip, count_text, seconds_text, share_text
 from nbcompile.view.facts.assembly import TITLES, listing, source_lines
+from nbcompile.view.facts.facts import Call
 from nbcompile.view.html.highlight import highlight_lines
 from nbcompile.view.html.rows import Caps, NumberedText, clip_line, lines_label, take
 from nbcompile.view.html.styles import Styler
@@ -47,10 +48,21 @@ def time_facts(point: RooflinePoint | None) -> str:
     if point is None:
         return ""
     if point.seconds is not None and point.share is not None:
-        return f"measured {seconds_text(point.seconds)}, {share_text(point.share)}"
+        each = f" a run, of {point.runs:,}" if point.runs > 1 else ""
+        return f"measured {seconds_text(point.seconds)}{each}, {share_text(point.share)}"
     if point.predicted == point.limit_seconds:
         return f"at least {seconds_text(point.limit_seconds)}"
     return f"predicted {seconds_text(point.predicted)}"
+
+
+def call_size(call: Call) -> str:
+    """What a call's share is the part of: its measured time, else its bytes."""
+    return bytes_text(call.bytes) if call.seconds is None else seconds_text(call.seconds)
+
+
+def runs_text(call: Call) -> str:
+    """``, 3 runs together``, beside the size of a kernel or call that runs more than once."""
+    return f", {call.runs:,} runs together" if call.runs > 1 else ""
 
 
 def spilled_bytes(kernel: Kernel) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from nbcompile.record.advice.coach import Price
 from nbcompile.record.compilation import Ceilings, Compilation, Decision
@@ -11,6 +11,7 @@ from nbcompile.record.roofline import main_ceilings
 from nbcompile.units import bytes_text, percent_text, seconds_text
 from nbcompile.view.facts.coaching import price_text, spent_text
 from nbcompile.view.facts.facts import Call
+from nbcompile.view.facts.kernels import runs_text
 
 _LEAST = 1e-6
 """Seconds of memory traffic below which a launch more is what counts, of which nothing is known here."""
@@ -34,18 +35,19 @@ def prices(compilation: Compilation, calls: Sequence[Call]) -> dict[str, Price]:
             edges[end].append(decision)
         spent = [seconds.get(end) for end in ends]
         most = None if None in spent else sum(filter(None, spent))
-        if price := decision.price or _traffic([decision], ceilings, most):
+        if price := decision.price or _traffic([decision], ceilings, compilation.runs, most):
             found[decision.id] = price
     for call in calls:
         if call.fate in ("library", "fallback") and call.seconds is not None:
             others = {end for each in edges[call.id] for end in (each.producer, each.consumer)}
             spent = [seconds.get(end) for end in others]
-            lost = _traffic(edges[call.id], ceilings, None if None in spent else sum(filter(None, spent)))
+            most = None if None in spent else sum(filter(None, spent))
+            lost = _traffic(edges[call.id], ceilings, compilation.runs, most)
             beside = ""
             if lost is not None and lost.milliseconds:
                 beside = f"; fusing it with its neighbours would spare {_at_most(lost.milliseconds)}"
             part = f", {percent_text(call.share)} of all calls" if len(calls) > 1 else ""
-            found[call.id] = Price(call.seconds * 1e3, how=f"timed by itself{part}{beside}")
+            found[call.id] = Price(call.seconds * 1e3, how=f"timed by itself{runs_text(call)}{part}{beside}")
     return found
 
 
@@ -89,10 +91,10 @@ def _seconds_of_ends(compilation: Compilation, calls: Sequence[Call]) -> dict[st
 
 
 def _traffic(
-    decisions: Iterable[Decision], ceilings: Ceilings | None, most: float | None = None
+    decisions: Iterable[Decision], ceilings: Ceilings | None, runs: Mapping[str, int], most: float | None
 ) -> Price | None:
-    """``most``: the seconds of all that moves it."""
-    moved = sum(decision.bytes_saved for decision in decisions)
+    """``runs`` of fused graphs in a call; ``most``: the seconds of all that moves it."""
+    moved = sum(decision.bytes_saved * runs.get(decision.graph, 1) for decision in decisions)
     if not moved or ceilings is None or not ceilings.bandwidth:
         return None
     seconds = moved / ceilings.bandwidth

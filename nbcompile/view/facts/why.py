@@ -146,7 +146,7 @@ def _breaks(compilation: Compilation, rest: float | None, spent: float) -> str:
 def _library(library: Sequence[Call], others: float, spent: float) -> str:
     names = list(dict.fromkeys(call.name for call in sorted(library, key=lambda call: -(call.seconds or 0))))
     shown = ", ".join(names[:3]) + (", …" if len(names) > 3 else "")
-    count = count_text(len(library), "library call")
+    count = count_text(_count(library), "library call")
     share = others / spent
     if share > ALL:
         return f"Nearly all of the time is {count} ({shown}), which fusion does not touch"
@@ -154,11 +154,14 @@ def _library(library: Sequence[Call], others: float, spent: float) -> str:
 
 
 def timed_graphs(compilation: Compilation) -> int:
-    """How many graphs one call of what was timed runs: of those that a recompile made it runs one."""
+    """How many graphs one call of what was timed runs, each as often as it does: of those that a recompile
+    made it runs one."""
     ours, _ = own_measurement(compilation)
+    fused = [graph for graph in compilation.of_stage("fused") if not graph.id.endswith(".bw.fused")]
+    counted = [graph.runs for graph in fused if any(node.seconds is not None for node in graph.nodes)]
     if ours is not None and ours.graphs:
-        return max(1, ours.graphs - ours.recompiles)
-    return max(1, len(compilation.of_stage("fx")) - len(compilation.recompiles))
+        return max(1, ours.graphs - ours.recompiles, sum(counted))
+    return max(1, len(compilation.of_stage("fx")) - len(compilation.recompiles), sum(counted))
 
 
 _OVERHEAD = "guards, Python and launching"
@@ -168,16 +171,25 @@ _OUTSIDE_OF_KERNELS = "outside of the kernels"
 def _is_overhead(compilation: Compilation, known: Sequence[Call], rest: float) -> bool:
     """Whether the time that kernels do not take may be what a call costs by itself."""
     captured = compilation.of_stage("fx")
-    inputs = sum(1 for graph in captured for node in graph.nodes if node.kind == "input")
-    most = A_GRAPH * timed_graphs(compilation) + A_CALL * len(known) + AN_INPUT * inputs
+    runs = {graph.partition(".")[0]: count for graph, count in compilation.runs.items()}
+    inputs = sum(
+        runs.get(graph.id.partition(".")[0], 1)
+        for graph in captured for node in graph.nodes if node.kind == "input"
+    )  # fmt: skip
+    most = A_GRAPH * timed_graphs(compilation) + A_CALL * _count(known) + AN_INPUT * inputs
     return rest <= most or bool(_unknown_backward(compilation))
+
+
+def _count(calls: Sequence[Call]) -> int:
+    """How many are run, each as often as it is."""
+    return sum(call.runs for call in calls)
 
 
 def _overhead(compilation: Compilation, known: Sequence[Call], rest: float, spent: float) -> Why:
     if not _is_overhead(compilation, known, rest):
         told = f"{seconds_text(rest)} of {seconds_text(spent)} are {_OUTSIDE_OF_KERNELS}"
         return Why("outside", f"{told}, more than guards and launching take: each kernel was timed by itself")
-    count = count_text(len(known), "kernel or call", "kernels and calls")
+    count = count_text(_count(known), "kernel or call", "kernels and calls")
     backward = _unknown_backward(compilation)
     told = f"{seconds_text(rest)} of {seconds_text(spent)} go to {backward}{_OVERHEAD} {count}"
     return Why("overhead", told if backward else f"{told}: the tensors are too small for kernels to matter")

@@ -11,6 +11,7 @@ from nbcompile.units import bytes_text, clip, seconds_text, share_text
 from nbcompile.view.drawing.roofline import Roofline, bound, quantity, roofline
 from nbcompile.view.facts import facts as fact
 from nbcompile.view.facts.facts import Call
+from nbcompile.view.facts.kernels import runs_text
 from nbcompile.view.figures.style import (
     BAD,
     EAGER,
@@ -201,4 +202,4 @@ def _told(call: Call) -> str:
         said.append(f"measured {seconds_text(call.seconds)}")
     if call.predicted is not None:
         said.append(f"predicted {seconds_text(call.predicted)}")
-    return ", ".join(said)
+    return ", ".join(said) + runs_text(call)

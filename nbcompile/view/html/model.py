@@ -29,7 +29,15 @@ from nbcompile.view.drawing.svg import Picture, timing_picture
 from nbcompile.view.facts import facts as fact
 from nbcompile.view.facts.cell_lines import FATE_WORD, break_line, cell_lines
 from nbcompile.view.facts.coaching import coached
-from nbcompile.view.facts.kernels import Sources, artifact_lines, launch_facts, spilled_bytes, time_facts
+from nbcompile.view.facts.kernels import (
+    Sources,
+    artifact_lines,
+    call_size,
+    launch_facts,
+    runs_text,
+    spilled_bytes,
+    time_facts,
+)
 from nbcompile.view.facts.outside import measured_name
 from nbcompile.view.facts.parts import selected
 from nbcompile.view.facts.prices import briefly, not_fused, prices
@@ -121,7 +129,10 @@ class Model:
 
     def fused_pictures(self) -> list[dict[str, Any]]:
         """Kernels with their loops, calls, and the inputs that they read."""
-        notes = {c.id: f"{fact.call_size(c)} · {percent_text(c.share)}" for c in self.facts.calls if c.share}
+        notes = {
+            c.id: f"{call_size(c)}{runs_text(c)} · {percent_text(c.share)}"
+            for c in self.facts.calls if c.share
+        }  # fmt: skip
         out: list[dict[str, Any]] = []
         height = 0
         for graph in self._working("fused"):
@@ -205,7 +216,7 @@ class Model:
             "fused": sum(1 for row in rows if row["accepted"]),
             "overruled": sum(1 for row in rows if row["overruled"]),
             "lined": any(row["lines"] for row in rows),
-            "saved": bytes_text(sum(d.bytes_saved for d in ordered if d.accepted)),
+            "saved": bytes_text(fact.saved_bytes(self.record, ordered)),
             "folded_count": len(accepted) if fold else 0,
             "folded": _dense(
                 [(row["pair"], row["saved"], row["lines"], row["why"]) for row in accepted],

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from nbcompile.bench.measure.accuracy import RUN, check
+from nbcompile.bench.measure.accuracy import RUN, check, relative_error
 from nbcompile.bench.measure.state import Snapshot
 from nbcompile.bench.measure.timing import Step
 from nbcompile.record.compilation import Accuracy
@@ -287,6 +287,14 @@ def test_who_draws_as_eager_does_is_compared(draw: Callable[[], float]) -> None:
     found, _ = verdicts(eager, lambda x: eager(x) * 1.01, (torch.rand(1000),))
     assert not found["output"].agrees and "times eager's" in found["output"].reason
     assert verdicts(eager, eager, (torch.rand(1000),))[0]["output"].agrees
+
+
+def test_errors_of_numbers_beyond_the_root_of_the_largest_are_numbers() -> None:
+    huge = torch.tensor([3e300, 1.0], dtype=torch.float64)
+    assert relative_error(huge * 0.5, huge) == pytest.approx(0.5)
+    assert relative_error(huge, torch.zeros_like(huge)) == pytest.approx(3e300)
+    got = torch.tensor([3.4e38, 2.0], dtype=torch.float64)
+    assert relative_error(got, torch.tensor([1e170, 2.0], dtype=torch.float64)) == pytest.approx(1.0)
 
 
 def test_float64_program_has_no_reference_and_is_compared_with_eager() -> None:

@@ -146,10 +146,16 @@ function push<K, V>(map: Map<K, V[]>, key: K, value: V): void {
 /** What runs: the scene's calls, or the kernels alone in a record without one. */
 export function callsOf(data: Unpacked): Call[] {
   if (data.scene) return data.scene.calls;
-  return data.record.kernels.map((kernel) => ({
-    id: kernel.id, graph: kernel.graph, label: kernel.id, name: kernel.name, fate: 'fused', share: 0, lines: [],
-    bytes: kernel.bytes_read + kernel.bytes_written, seconds: kernel.seconds, predicted: kernel.predicted_seconds,
-  }));
+  const counted = new Map(data.record.graphs.map((graph) => [graph.id, graph.runs]));
+  return data.record.kernels.map((kernel) => {
+    const runs = counted.get(kernel.graph) ?? 1;
+    const inAll = (each: number | null): number | null => (each === null ? null : each * runs);
+    return {
+      id: kernel.id, graph: kernel.graph, label: kernel.id, name: kernel.name, fate: 'fused', share: 0, lines: [], runs,
+      bytes: (kernel.bytes_read + kernel.bytes_written) * runs,
+      seconds: inAll(kernel.seconds), predicted: inAll(kernel.predicted_seconds),
+    };
+  });
 }
 
 /** The work of each call, as tokens: its loops, or where there are none the nodes that it was made from. */
