@@ -15,7 +15,7 @@ import time
 import types
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 import torch._dynamo
@@ -56,36 +56,11 @@ from nbcompile.notebook.cell.planning import (
     told_of_functions,
 )
 from nbcompile.notebook.cell.surroundings import DYNAMO, HeldKeys, RandomState, changing, quiet_compile
+from nbcompile.notebook.part_compiler import CompiledPart, Compiler
 from nbcompile.record.compilation import OWN_COMPILE, GraphBreak, Span
 from nbcompile.syntax import names_read, names_stored
 
 _MAX_FAILURES = 3
-
-
-class CompiledPart(Protocol):
-    """A compiled callable. ``graphs_run`` names the graphs that its latest call has begun to run,
-    ``eager_reason`` says why it did not run compiled code."""
-
-    def __call__(self, *args: Any) -> Any: ...
-    @property
-    def graphs_run(self) -> tuple[str, ...]: ...
-    @property
-    def eager_reason(self) -> str: ...
-
-
-class Compiler(Protocol):
-    """Makes a compiled callable of a part: ``whole`` asks for one graph, or an exception before
-    anything has run; otherwise Dynamo may break the graph. ``numbers`` are parameters that hold a
-    number which changes from call to call."""
-
-    def __call__(
-        self, function: types.FunctionType, *, whole: bool, numbers: tuple[str, ...]
-    ) -> CompiledPart: ...
-
-    @property
-    def functional(self) -> bool:
-        """Whether compiled code changes its inputs only at its very end."""
-        ...
 
 
 class _Unbound:
