@@ -11,7 +11,7 @@ from nbcompile.compiler.loop_ir.fused import Group
 from nbcompile.compiler.loop_ir.nodes import Buffer
 from nbcompile.compiler.schedule.listed_axes import ListedAxes, ListedLanes
 from nbcompile.compiler.schedule.listed_rows import ListedRows
-from nbcompile.compiler.schedule.points import Bands, ByRows, Parts, Points, Square
+from nbcompile.compiler.schedule.points import Bands, ByRows, Joined, Parts, Points, Square
 from nbcompile.compiler.schedule.products import PersistentProduct, ProductTiles
 from nbcompile.compiler.schedule.rows import HeldIfShort, HeldRows
 from nbcompile.compiler.schedule.scans import HeldScan, SplitScan, WalkedScan
@@ -32,7 +32,7 @@ KINDS: dict[Kind, tuple[type[Schedule], ...]] = {
         OwnedRows, WalkedSums, SteppedColumns, HeldRows, HeldIfShort, SplitLanes, SplitRows, SharedRows,
         SharedWalks, WalkedRows,
     ),
-    "points": (Square, Parts, ByRows, Bands, Points),
+    "points": (Square, Parts, Joined, ByRows, Bands, Points),
 }  # fmt: skip
 """The schedules of each kind of work. The first that fits is taken; the last one always fits."""
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from math import prod
 from typing import Self
 
 from nbcompile.compiler.kernel_ir.accesses import accesses
 from nbcompile.compiler.kernel_ir.values import KernelValues, Store, Value, gathered, walk_values
 from nbcompile.compiler.loop_ir.expr import TRANSCENDENTAL
-from nbcompile.compiler.loop_ir.index import Axis, Mod
-from nbcompile.compiler.loop_ir.lanes import SHORT_LANE, Access, cut_well, heavy, part_blocks
+from nbcompile.compiler.loop_ir.index import Axis, Mod, index
+from nbcompile.compiler.loop_ir.lanes import SHORT_LANE, SMALLEST_PART, Access, cut_well, heavy, part_blocks
 from nbcompile.compiler.loop_ir.nodes import Buffer, hint_product
 from nbcompile.compiler.schedule.schedule import Schedule, Work
 from nbcompile.compiler.schedule.tiling import distinct, power
@@ -28,6 +29,7 @@ MANY_POINTS = 8 << 20  # from so many on, a row at a time
 MANY_AXES = 3  # of a permuted copy that is cut into bands for the divisions that tell them
 SYMBOLIC_BLOCK = 256  # points of a row whose length is a symbol that a band has at once
 LONGEST_BAND = 1024  # points of several axes that a band has as its row
+MANY_PARTS = 4  # of what is joined, but for the last, from which on those are passed over that have no point
 MOST_BLOCKS = 65_535  # of a grid's second dimension
 
 
@@ -158,6 +160,60 @@ class Parts(ByRows):
         configs = [Config({"RBLOCK": size}, size // 256) for size in sizes]
         configs.append(Config({"RBLOCK": sizes[0]}, sizes[0] // 128))
         return cls(x=axes[:-1], r=axes[-1:], configs=distinct(configs))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Joined(ByRows):
+    """A program has a run of points of one row, and passes over the parts of what is joined in it that have
+    none of them: ``edges`` are where each but the first part begins, in points of ``r``."""
+
+    edges: tuple[int, ...]
+
+    name = "pointwise, one part after another"
+    meaning = "A program passes over those parts of what is joined that have none of its points."
+
+    @classmethod
+    def fit(cls, work: Work) -> Self | None:
+        """Where many tensors are joined one after the other along one axis, and each is little more than
+        read: of each point all but one load would be for nothing."""
+        axes, levels = work.values.nest.axes, [*joined(item.value for item in work.values.stores)]
+        if len(levels) < MANY_PARTS or not all(_leads_on(*pair) for pair in pairwise(levels)):
+            return None
+        sides = [side for guards in levels for guard in guards for side in guard.args[:1]]
+        if any(value.kind == "guard" or value.op in TRANSCENDENTAL for value in walk_values(sides)):
+            return None
+        axis, ends = _one_after_another([guards[0] for guards in levels])
+        place = axes.index(axis) if axis in axes else len(axes)
+        inner = [item.extent.constant for item in axes[place:]]
+        if not ends or not all(inner) or _count(axes) < POINTS_BLOCK * work.target.multiprocessors * 2:
+            return None
+        length, points = (prod(size or 1 for size in inner[first:]) for first in (0, 1))
+        sizes = [size for size in cut_well(length) if size >= SMALLEST_PART]
+        configs = tuple(Config({"RBLOCK": size}, size // 256) for size in sizes)
+        edges = tuple(end * points for end in ends)
+        return cls(x=axes[:place], r=axes[place:], edges=edges, configs=configs) if configs else None
+
+
+def _leads_on(guards: Sequence[Value], others: Sequence[Value]) -> bool:
+    """Whether what is outside of each of some guards is one of the others."""
+    return {guard.args[1].number for guard in guards} == {guard.number for guard in others}
+
+
+def _one_after_another(guards: Sequence[Value]) -> tuple[Axis | None, list[int]]:
+    """The axis along which these guards' parts lie, each beginning where the one before ends, and their ends;
+    none where they do not."""
+    axis: Axis | None = None
+    ends = [0]
+    for guard in guards:
+        if len(guard.bounds) != 1:
+            return None, []
+        item, low, high = guard.bounds[0]
+        along = [atom for atom in item.atoms() if isinstance(atom, Axis)]
+        axis = axis or (along[0] if along else None)
+        if axis is None or item != index(axis) or low.constant != ends[-1] or high.constant is None:
+            return None, []
+        ends.append(high.constant)
+    return axis, ends[1:]
 
 
 def joined(values: Iterable[Value]) -> Iterator[tuple[Value, ...]]:

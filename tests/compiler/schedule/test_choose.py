@@ -38,6 +38,7 @@ PROGRAMS: dict[str, Program] = {
     "ByRows": (lambda x, w: x * w.exp()[:, None].sin(), (empty(8192, 4096), empty(8192))),
     "Bands": (lambda x, w: x * w.exp()[:, None].sin(), (empty(512, 128), empty(512))),
     "Parts": (lambda x, y: torch.cat([x.tanh(), y], -1), (empty(8192, 1024), empty(8192, 1024))),
+    "Joined": (lambda *x: torch.cat(x, 1), tuple(empty(32, 64, 28, 28) for _ in range(6))),
     "HeldRows": (lambda x: torch.softmax(x, -1), (empty(8192, 1024),)),
     "SteppedColumns": (lambda x: x.sum(0), (empty(8, 100_000),)),
     "SharedRows": (lambda x: torch.softmax(x, -1), (empty(32, 1 << 18),)),

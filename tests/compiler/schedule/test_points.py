@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 
-from nbcompile.compiler.schedule.points import Bands, ByRows, Parts, Points, Square
+from nbcompile.compiler.schedule.points import Bands, ByRows, Joined, Parts, Points, Square
 from tests.compiler.schedule.cut import BF16, axes, cut, empty
 
 
@@ -82,8 +82,8 @@ def test_neighbours_that_take_turns_are_points() -> None:
 
 
 def test_of_what_is_joined_one_part_is_loaded_at_a_time() -> None:
-    parts = [empty(32, 32, 56, 56) for _ in range(8)]
-    schedule = cut(lambda scale, *x: F.relu(torch.cat(x, 1) * scale), empty(1, 256, 1, 1), *parts)
+    parts = [empty(32, 32, 56, 56) for _ in range(4)]
+    schedule = cut(lambda scale, *x: F.relu(torch.cat(x, 1) * scale), empty(1, 128, 1, 1), *parts)
     assert isinstance(schedule, Bands) and blocks(schedule)[0] == (2, 512, 4)
 
 
@@ -148,3 +148,17 @@ def test_parts_of_other_axes_need_no_edges() -> None:
     channels = lambda x, y, z: torch.cat([x.tanh(), y.sigmoid(), z], 1)
     schedule = cut(channels, *(empty(64, 24, 32, 32) for _ in range(3)))
     assert isinstance(schedule, Parts) and (axes(schedule.x), axes(schedule.r)) == ([64, 72], [1024])
+
+
+def test_of_many_parts_those_without_a_point_are_passed_over() -> None:
+    channels = lambda *parts: torch.cat(parts, 1) * 2
+    parts = [empty(32, size, 14, 14, dtype=BF16) for size in (256, *[32] * 8)]
+    schedule = cut(channels, *parts)
+    assert isinstance(schedule, Joined)
+    assert (axes(schedule.x), axes(schedule.r)) == ([32], [512, 196])
+    assert schedule.edges == tuple(196 * (256 + 32 * before) for before in range(8))
+    assert not isinstance(cut(channels, *parts[:4]), Joined)  # few parts
+    assert not isinstance(cut(channels, *(empty(40_000, 1, 2, 2) for _ in range(8))), Joined)  # short rows
+    # not one after another along one axis
+    padded = lambda x: sum(F.pad(x, (0, 0, side, 5 - side)) for side in range(5))
+    assert not isinstance(cut(padded, empty(4096, 1000)), Joined)

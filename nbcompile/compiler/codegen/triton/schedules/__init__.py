@@ -10,6 +10,7 @@ from nbcompile.compiler.codegen.triton.schedules.listed_lanes import ListedLanes
 from nbcompile.compiler.codegen.triton.schedules.listed_rows import ListedRowsNest
 from nbcompile.compiler.codegen.triton.schedules.points import (
     BandsNest,
+    JoinedNest,
     LinesNest,
     PartsNest,
     PointsNest,
@@ -49,6 +50,7 @@ PRINTERS: dict[type[Schedule], type[TritonNest] | Any] = {
     points.Square: SquareNest,
     points.ByRows: LinesNest,
     points.Parts: PartsNest,
+    points.Joined: JoinedNest,
     points.Bands: BandsNest,
     rows.HeldRows: HeldRowsNest,
     rows.HeldIfShort: HeldIfShortNest,

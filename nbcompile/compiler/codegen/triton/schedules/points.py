@@ -6,12 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from nbcompile.compiler.codegen.triton.block_printers import PointsPrinter
-from nbcompile.compiler.codegen.triton.dims import Dim, Scope
+from nbcompile.compiler.codegen.triton.dims import Condition, Dim, Scope
 from nbcompile.compiler.codegen.triton.nests import TritonNest
+from nbcompile.compiler.codegen.triton.tile_expression import named
 from nbcompile.compiler.codegen.triton.tile_printer import TilePrinter
 from nbcompile.compiler.kernel_ir.values import Value
 from nbcompile.compiler.loop_ir.index import index
-from nbcompile.compiler.schedule.points import Bands, ByRows, Parts, Points, Square, joined
+from nbcompile.compiler.schedule.points import Bands, ByRows, Joined, Parts, Points, Square, joined
 from nbcompile.compiler.stages import Config
 
 
@@ -158,3 +159,51 @@ class PartsNest(LinesNest):
             tests += [f"(start >= {low - shift})"] * (low != shift)
             tests += [f"(start < {high - shift})"] * (high - shift != last.extent)
         return " & ".join(filter(None, tests)) or "True"
+
+
+class JoinedNest(LinesNest):
+    """A run of points of a row of what is joined."""
+
+    plan: Joined
+
+    def write(self) -> None:
+        p, grid, configs = self.head()
+        levels = [*joined(item.value for item in self.values.stores)]
+        scope = {guard.number: named(p.fresh("part")) for guard in levels[0]}
+        for guard in levels[0]:
+            p.out.add(f"{scope[guard.number]} = {p.full('0', guard.dtype)}")
+        chains = [[guard] for guard in levels[0]]
+        for chain in chains:
+            while len(chain) < len(levels):
+                chain.append(chain[-1].args[1])
+        edges = (0, *self.plan.edges)
+        for number, guards in enumerate(zip(*chains, strict=True)):
+            test, axes = p.test(guards[0], {}, ())
+            inside = Condition(f"({test})" if " & " in test else test, p.dims_of(axes))
+            self.part(p, scope, inside, edges[number : number + 2], {
+                chain[0].number: guard.args[0] for chain, guard in zip(chains, guards, strict=True)
+            })  # fmt: skip
+        item, _, high = chains[0][-1].bounds[0]
+        last = f"({p.place(item, {}).bare} >= {high})"
+        self.part(p, scope, Condition(last, p.dims_of(item.axes())), edges[-1:], {
+            chain[0].number: chain[-1].args[1] for chain in chains
+        })  # fmt: skip
+        self.store_all(p, self.values.stores, scope)
+        self.add(self.symbol, p, grid, configs)
+
+    def part(
+        self,
+        p: TilePrinter,
+        scope: Scope,
+        inside: Condition,
+        edges: Sequence[int],
+        values: Mapping[int, Value],
+    ) -> None:
+        """What the program takes from one part, if it has points of it."""
+        tests = [f"(start + RBLOCK > {edges[0]})"] * (edges[0] > 0)
+        tests += [f"(start < {edge})" for edge in edges[1:]]
+        p.out.enter(f"if {' & '.join(tests)}:", axes=())
+        for number, value in values.items():
+            name = scope[number]
+            p.out.add(f"{name} = tl.where({inside.mask}, {p.text(value, {}, [inside])}, {name})")
+        p.out.leave()

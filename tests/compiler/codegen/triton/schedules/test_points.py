@@ -173,3 +173,26 @@ def test_numbers_of_what_is_joined(name: str) -> None:
     assert any(item.schedule == "pointwise, part by part" for item in source.kernels)
     (got,) = run_interpreted(source, graph, inputs)
     torch.testing.assert_close(got, JOINED[name](*inputs))
+
+
+MANY = (7, 1, 12, 3, 9, 5)
+
+
+def many(*parts: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    joined = torch.cat([parts[0] * 2, *parts[1:]], 1)
+    return joined.relu(), joined > 0
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int32])
+def test_of_many_parts_a_program_passes_over_those_without_a_point(dtype: torch.dtype) -> None:
+    """Blocks of 256 points over parts of 50 to 600, of rows of 1,850."""
+    inputs = [torch.randint(-4, 5, (3, channels, 5, 10)).to(dtype) for channels in MANY]
+    graph = aten_of(many, *inputs)
+    with small_chip(POINTS_BLOCK=256):
+        _, source = generated(graph)
+    text = source.kernels[0].text
+    assert "    if (start + RBLOCK > 350) & (start < 400):\n" in text
+    assert "    if (start + RBLOCK > 1600):\n" in text
+    for candidate in range(len(source.launches[0].configs)):
+        got = run_interpreted(source, graph, inputs, candidate=candidate)
+        torch.testing.assert_close(got, list(many(*inputs)))
