@@ -8,7 +8,7 @@ MEANINGS = {
     # pointwise
     "pointwise": "each element by itself",
     "by rows": "a program stays in one row: what is the same all along it is done once",
-    "one part after another": "a program passes over the parts of what is joined that have none of its points",
+    "one part after another": "a program passes over those parts of what is joined that have no point of it",
     "part by part": "a program stays in one part of what is joined: what the others take is not computed",
     "bands of rows": "a program has pieces of neighbouring rows: what is the same all along one is done once",
     "square tiles": "memory is met in two orders, and a square piece suits both",
