@@ -262,6 +262,27 @@ def test_what_parts_two_graphs_is_said(notebook: Notebook) -> None:
 
 
 @pytest.mark.parametrize(
+    ("cell", "line"),
+    [
+        ("y = x + 1; time.sleep(0)\nz = y * 2", 2),
+        ("y = x + 1\ntime.sleep(0); z = y * 2", 3),
+        ("y = x + 1; time.sleep(0); z = y * 2", 2),
+    ],
+)
+def test_what_parts_two_graphs_in_a_line_of_theirs_is_a_break(
+    notebook: Notebook, cell: str, line: int
+) -> None:
+    notebook.fresh(SETUP)
+    notebook.run(f"%%compile --no-bench\n{cell}")
+    record = notebook.records[-1]
+    (found,) = record.breaks
+    assert found.reason == "time.sleep runs in Python" and found.spans[0].line == line
+    assert len(record.of_stage("fx")) == 2
+    refused = notebook.run(f"%%compile --no-bench --fullgraph\n{cell}").error
+    assert "the graph breaks here: time.sleep runs in Python" in refused
+
+
+@pytest.mark.parametrize(
     ("between", "told"),
     [
         ("del t", "line 3 parts the graphs before and after it: deletes a name; above or below"),

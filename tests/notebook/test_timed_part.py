@@ -49,6 +49,35 @@ def test_a_line_that_python_runs_is_not_in_the_times_and_that_is_said(notebook: 
     assert "line 3 runs in Python and is not timed" in verdict(record).text
 
 
+@pytest.mark.parametrize(
+    ("body", "python"),
+    [
+        ("z = x * 2; time.sleep(0.03)\nu = z + 1", (2,)),
+        ("z = x * 2\ntime.sleep(0.03); u = z + 1", (3,)),
+        ("big = nn.Linear(16, 99); o = big(x)", (2,)),
+        ("with torch.no_grad(): a = x * 2; print(a.mean()); b = a * 2", (2,)),
+        ("z = x * 2\nif z.sum() < 1e9: u = z * 2", (3,)),
+        ("for i in range(3): y = x * i; print(i)", (2,)),
+        ("z = (x\n     * 2); time.sleep(0.03)", (3,)),
+    ],
+)
+def test_what_shares_a_line_with_what_is_timed_is_not_in_the_times(
+    notebook: Notebook, body: str, python: tuple[int, ...]
+) -> None:
+    """They were the cell's, 50 ms of ``time.sleep`` in 94 µs."""
+    record = measured(notebook, body)
+    assert record.timed_part is not None and record.timed_part.python == python
+    of = "line" if "\n     *" in body else "part of line"
+    assert f"{of} {python[0]} runs in Python and is not timed" in verdict(record).text
+
+
+@pytest.mark.parametrize("line", ["k = (x > 1).sum().item(); u = x * k", "loss_of(x).backward(); u = x * 2"])
+def test_what_is_asked_of_a_timed_expression_is_in_the_times(notebook: Notebook, line: str) -> None:
+    loss = "def loss_of(t):\n    return m(t).sum()"
+    part = measured(notebook, f"{loss}\n{line}").timed_part
+    assert part is None
+
+
 def test_a_model_on_such_a_line_is_not_in_the_times(notebook: Notebook) -> None:
     assert part_of(notebook, "o = m(x * random.random())\nl = o.pow(2).mean()").python == (2,)
     assert part_of(notebook, "o = t(x)\nl = o.pow(2).mean()").python == (2,), "it has its own torch.compile"

@@ -239,7 +239,7 @@ class CellRun:
             self.notes.append(f"line {start.line} ran eagerly: {why}")
             self.left[start.id] = why
         else:
-            left = PythonStatement(start.line, why, start.block, is_quiet(why), head_end(start.node))
+            left = PythonStatement.of(start.node, why, start.block, quiet=is_quiet(why))
             if self.fullgraph and why.startswith(FILLS_CONTAINER):
                 raise self._parting(left)
             if self.fullgraph and not left.quiet:
@@ -397,19 +397,23 @@ class CellRun:
     def _pass(self, left: PythonStatement, node: ast.stmt) -> None:
         """Refuse a statement of Python's, before it runs, that would part two graphs (``--fullgraph``): one
         is before it, and what follows would be compiled as far as can be said now."""
-        if not any(members[-1].line < left.line for members in self._compiled_in(left.block)):
+        if not any(members[-1].place < left.place for members in self._compiled_in(left.block)):
             return
         for first, *_ in self.prepared.runs.values():
             unknown = names_stored(node) & names_read(first.node)
-            if first.block == left.block and first.line > left.line and not (unknown or is_step(first.node)):
+            if (
+                first.block == left.block
+                and first.place > left.place
+                and not (unknown or is_step(first.node))
+            ):
                 if plan((first,), self.namespace, self.unroll)[0]:
                     raise self._parting(left)
 
     def _refuse_what_parts(self, start: CellStatement) -> None:
         """The same once ``start`` is known to be compiled, of what Python has run before it."""
         for left in self.prepared.effects:
-            if left.block == start.block and left.line < start.line:
-                if any(members[-1].line <= left.line for members in self._compiled_in(left.block)):
+            if left.block == start.block and left.place < start.place:
+                if any(members[-1].place <= left.place for members in self._compiled_in(left.block)):
                     raise self._parting(left)
 
     def _compiled_in(self, block: int, *, with_graphs: bool = False) -> list[tuple[CellStatement, ...]]:
@@ -437,12 +441,12 @@ class CellRun:
     def _parted(self) -> None:
         """Record what Python ran between two compiled parts of one block: as a break, or in a note where
         there was nothing in it to compile."""
-        quiet: dict[tuple[int, int], list[PythonStatement]] = {}
+        quiet: dict[tuple[Any, Any], list[PythonStatement]] = {}
         broken = set()
         for left in dict.fromkeys(self.prepared.python):
             parts = self._compiled_in(left.block, with_graphs=left.quiet)
-            after = [members[0].line for members in parts if members[0].line > left.line]
-            before = [members[-1].line for members in parts if members[-1].line <= left.line]
+            after = [members[0].place for members in parts if members[0].place > left.place]
+            before = [members[-1].place for members in parts if members[-1].place <= left.place]
             if not (before and after):
                 continue
             gap = max(before), min(after)
