@@ -167,6 +167,8 @@ def test_a_statement_over_several_lines_is_computed_where_its_parts_are(notebook
     [
         ("try:\n    bad = x @ torch.ones(7)\nexcept RuntimeError:\n    n = 1\nelse:\n    n = 2", [7]),
         ("try:\n    n = len('abc')\nexcept RuntimeError:\n    n = 1\nelse:\n    n = 2", [5]),
+        ("z = x * 2\nif z.isnan().any(): raise ValueError\nu = z + 1", []),
+        ("for i in range(3):\n    z = x * i\n    if z.sum() > 1e9: break", []),
         ("k = 1\nif k > 3:\n    n = 1\nelif k > 2:\n    n = 2\nelse:\n    print(k)", [4, 6]),
         ("for i in range(0):\n    print(i)", [3]),
         ("for i in range(2):\n    n = 1\n    if i:\n        break\nelse:\n    n = 3", [7]),
@@ -280,6 +282,40 @@ def test_what_parts_two_graphs_in_a_line_of_theirs_is_a_break(
     assert len(record.of_stage("fx")) == 2
     refused = notebook.run(f"%%compile --no-bench --fullgraph\n{cell}").error
     assert "the graph breaks here: time.sleep runs in Python" in refused
+
+
+OF_VALUES = "the branch depends on the values in a tensor"
+CLOCK = "time.perf_counter runs in Python"
+
+
+@pytest.mark.parametrize(
+    ("cell", "line", "reason", "around"),
+    [
+        ("if True:\n    z = x * 2\n    if z.sum() < 1e9: u = z + 1", 4, OF_VALUES, {2}),
+        (
+            "if n == 1:\n    k = 1\nelif n == 3:\n    z = x * 2\n    if z.sum() < 1e9:\n        u = z + 1",
+            6, OF_VALUES, {2, 4},
+        ),
+        (
+            "for i in range(3):\n    z = x * i\n    if z.sum() > 0:\n        u = z\n    else:\n        u = x",
+            4, OF_VALUES, {2},
+        ),
+        ("for _ in range(3):\n    z = x + 1\n    t = time.perf_counter()\n    u = z * 2", 4, CLOCK, {2}),
+        ("with torch.no_grad():\n    z = x + 1\n    t = time.perf_counter()\n    u = z * 2", 4, CLOCK, {2}),
+    ],
+)  # fmt: skip
+def test_a_break_is_of_its_own_line_and_not_of_what_that_stands_in(
+    notebook: Notebook, cell: str, line: int, reason: str, around: set[int]
+) -> None:
+    """It was one more of each "if", "for" and "with" around it."""
+    notebook.fresh(SETUP)
+    assert not notebook.run(f"%%compile --no-bench\n{cell}").error
+    record = notebook.records[-1]
+    assert [(found.spans[0].line, found.reason) for found in record.breaks] == [(line, reason)]
+    told = {fate.line: fate.reason for fate in record.lines if fate.line in around}
+    assert set(told) == around and all(f"line {line}: {reason}" in each for each in told.values()), told
+    refused = notebook.run(f"%%compile --no-bench --fullgraph\ny = x * 2\n{cell}\nw = y + x").error
+    assert reason in refused, "it would be two graphs"
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 
 _BACKWARD = "runs the backward pass, itself compiled, from Python"
 CALLS_BACKWARD = f".backward() {_BACKWARD}"
@@ -177,6 +178,28 @@ def quiet_reason(node: ast.stmt) -> str:
     if isinstance(value, ast.GeneratorExp):
         return "makes a generator"
     return "text" if _is_text(node) else "names a value"
+
+
+def is_in_block(node: ast.stmt, place: tuple[int, int]) -> bool:
+    """Whether a place in a statement is of one that stands in it, and not in what it begins with."""
+    body = getattr(node, "body", None)
+    return isinstance(body, list) and (body[0].lineno, body[0].col_offset) <= place
+
+
+def where_it_stands(reason: str, part: ast.expr, node: ast.stmt) -> str:
+    """The reason for which a part of a statement is Python's, said of the whole: of one in a block, with its
+    line."""
+    within = is_in_block(node, (part.lineno, part.col_offset))
+    return f"{quiet_reason(node)}, for line {part.lineno}: {reason}" if within else reason
+
+
+def reason_within(reason: str) -> str:
+    """Where a statement is left to Python for one that stands in it, the reason of that; else empty."""
+    found = _FOR_LINE.search(reason)
+    return reason[found.end() :] if found else ""
+
+
+_FOR_LINE = re.compile(r", for line \d+: ")
 
 
 def head_reason(node: ast.stmt) -> str:

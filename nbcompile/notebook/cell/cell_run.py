@@ -35,6 +35,7 @@ from nbcompile.compiler.capture.listening import kept_from_compiling
 from nbcompile.compiler.capture.python_reasons import FILLS_CONTAINER, TAKEN_BY_PYTHON, is_step
 from nbcompile.errors import CellError
 from nbcompile.notebook.cell.fullgraph import (
+    break_at,
     explained,
     first_line,
     how_to_join,
@@ -49,6 +50,7 @@ from nbcompile.notebook.cell.hooks import Switchboard
 from nbcompile.notebook.cell.planning import (
     CHANGED_GLOBAL,
     is_quiet,
+    may_part,
     plan,
     stays_global,
     told_of_functions,
@@ -146,7 +148,7 @@ class CellRun:
     begun: float | None = None  # when Python was given the cell
     _asked: float = 0.0  # seconds that compiling and compiled parts took
     _breaking: set[int] = field(default_factory=set)  # break the graph: alone, or
-    _pythons: set[int] = field(default_factory=set)  # of those, the ones that Python runs
+    _pythons: dict[int, GraphBreak] = field(default_factory=dict)  # for which of those Python runs them
     _doubts: list[tuple[int, str]] = field(default_factory=list)
     _made: int = 0
     called: str = ""  # the part under way, where it is one statement on one line
@@ -191,9 +193,7 @@ class CellRun:
         while True:
             breaks = start.id in self._breaking
             if start.id in self._pythons:
-                found = next(
-                    b for b in reversed(self.breaks) if start.line <= b.spans[0].line <= start.end_line
-                )
+                found = self._pythons[start.id]
                 if self.fullgraph:
                     raise self._refused(start, found)
                 at = found.spans[0].line
@@ -242,7 +242,7 @@ class CellRun:
             left = PythonStatement.of(start.node, why, start.block, quiet=is_quiet(why))
             if self.fullgraph and why.startswith(FILLS_CONTAINER):
                 raise self._parting(left)
-            if self.fullgraph and not left.quiet:
+            if self.fullgraph and may_part(why):
                 self._pass(left, start.node)
             self.prepared.python.append(left)
             if why.startswith(OWN_COMPILE):
@@ -384,8 +384,8 @@ class CellRun:
                         if member.is_compound or depth == len(stack) - 1:
                             # What broke is in the statement itself: Python runs that. Elsewhere it is in
                             # a function it calls, and compiling that with breaks still gains something.
-                            self._break(member, coached or reason, hint, place_of(error, self.filename))
-                            self._pythons.add(member.id)
+                            at = place_of(error, self.filename)
+                            self._pythons[member.id] = self._break(member, coached or reason, hint, at)
                         return place
         return None
 
@@ -429,12 +429,10 @@ class CellRun:
         return refusal(found.reason, found.hint, found.spans)
 
     def _break(self, statement: CellStatement, reason: str, hint: str, spans: tuple[Span, ...]) -> GraphBreak:
-        """The break at a statement, once. ``spans``: where in it, or in what it calls, as far as is known."""
-        end = statement.node.end_col_offset
-        whole = Span(statement.line, statement.node.col_offset, statement.end_line, end)
-        within = spans if len(spans) > 1 else (whole,)
-        found = GraphBreak(reason=reason, hint=hint, kind="cell", spans=within)
-        if found not in self.breaks:
+        """The break at a statement, once. ``spans``: where in it, or in what it calls, as far as is known. Of
+        one within a block it is told when Python comes to that."""
+        found, inside = break_at(statement.node, reason, hint, spans)
+        if found not in self.breaks and (self.fullgraph or not inside):
             self.breaks.append(found)
         return found
 

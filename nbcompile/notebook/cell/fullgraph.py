@@ -12,9 +12,9 @@ from torch._dynamo.exc import FailOnRecompileLimitHit
 from nbcompile.compiler.capture.cell_to_function import PythonStatement
 from nbcompile.compiler.capture.graph_breaks import depends_on_values, explain
 from nbcompile.compiler.capture.graph_record import spans_of_frames
-from nbcompile.compiler.capture.python_reasons import CALLS_BACKWARD, FILLS_CONTAINER
+from nbcompile.compiler.capture.python_reasons import CALLS_BACKWARD, FILLS_CONTAINER, is_in_block
 from nbcompile.errors import CellError
-from nbcompile.record.compilation import BY_FULLGRAPH, Span
+from nbcompile.record.compilation import BY_FULLGRAPH, GraphBreak, Span
 
 _PARTS = "Move it before or after the tensor statements to have one graph."
 _MOVABLE = frozenset(
@@ -107,6 +107,15 @@ def is_the_programs(error: Exception) -> bool:
 def place_of(error: Exception, cell_file: str) -> tuple[Span, ...]:
     """Where in the user's code Dynamo had to break the graph, outermost first."""
     return spans_of_frames(getattr(error, "real_stack", None) or (), cell_file)
+
+
+def break_at(node: ast.stmt, reason: str, hint: str, spans: tuple[Span, ...]) -> tuple[GraphBreak, bool]:
+    """The break at a statement, with where in it or in what it calls as far as ``spans`` tell, and whether
+    that is in another statement, of a block of its own."""
+    whole = Span(node.lineno, node.col_offset, node.end_lineno, node.end_col_offset)
+    inside = bool(spans) and is_in_block(node, (spans[0].line, spans[0].column or 0))
+    within = spans if len(spans) > 1 or inside else (whole,)
+    return GraphBreak(reason=reason, hint=hint, kind="cell", spans=within), inside
 
 
 def refusal(reason: str, hint: str, spans: Sequence[Span]) -> CellError:

@@ -25,6 +25,8 @@ from nbcompile.compiler.capture.python_reasons import (
     is_of_its_owner,
     is_step,
     python_method,
+    reason_within,
+    where_it_stands,
     work_in,
 )
 from nbcompile.notebook.cell.inner_compiles import is_compiled, own_compile
@@ -150,7 +152,12 @@ def twice_differentiated(tree: ast.AST, namespace: Namespace) -> bool:
 
 def is_quiet(reason: str) -> bool:
     """Whether a statement that is left to Python for this reason loses nothing by it."""
-    return reason in QUIET or reason.startswith(OWN_COMPILE)
+    return reason in QUIET or reason.startswith(OWN_COMPILE) or bool(reason_within(reason))
+
+
+def may_part(reason: str) -> bool:
+    """Whether what is left to Python for this reason, or what stands in it, does more than name things."""
+    return not is_quiet(reason_within(reason) or reason)
 
 
 def stays_global(value: Any) -> bool:
@@ -179,7 +186,7 @@ def _reason(statement: CellStatement, namespace: Namespace, stored: set[str], un
         if isinstance(part, ast.Call):
             reason = _call_reason(part, statement, namespace, stored)
             if reason is not None:
-                return reason
+                return where_it_stands(reason, part, node)
         elif isinstance(part, ast.For) and _steps(part.iter, namespace, stored) > unroll:
             return _MANY_STEPS
         elif isinstance(part, ast.With) and not all(_is_context(item, namespace) for item in part.items):
