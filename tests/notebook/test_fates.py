@@ -130,6 +130,14 @@ def test_lines_of_a_graph_that_is_left_as_a_whole_ran_eagerly(notebook: Notebook
     assert "nothing of it is computed" not in text
 
 
+def test_the_headline_names_the_first_line_that_ran_eagerly_and_counts_the_rest(notebook: Notebook) -> None:
+    record = recorded(
+        notebook, "", "t = time.time()\nr = random.random()\nx.shape.numel()\nq = next(iter([1]))"
+    )
+    assert not record.of_stage("fx") and len(record.lines) == 4
+    assert verdict(record).text == "ran eager: line 2: time.time runs in Python (and 2 more)"
+
+
 @pytest.mark.usefixtures("no_compiler")
 def test_the_headline_says_that_nothing_was_compiled(notebook: Notebook) -> None:
     """Without a C compiler there is nothing to say of how long it took to compile."""
