@@ -19,6 +19,7 @@ _PYTHON_METHODS = {
         "changes a module's or tensor's settings",
     ),
 }
+_OTHER_STEP = "updates parameters (--optimizer compiles a line that is only opt.step(), without arguments)"
 CHANGES_CONTAINER = "changes a container at each step"
 _ANNOTATED = "has an annotation, which Python evaluates"
 FILLS_CONTAINER = f"{CHANGES_CONTAINER} and computes what goes into it"
@@ -71,9 +72,10 @@ def is_of_its_owner(call: ast.Call) -> bool:
     return named and bool(call.args or call.keywords)
 
 
-def python_method(name: str) -> str:
-    """Why a method of this name is Python's to run."""
-    return f".{name}() {_PYTHON_METHODS[name]}"
+def python_method(name: str, *, only: bool = False) -> str:
+    """Why a method of this name is Python's to run; ``only``: the statement is nothing else, and gives it no
+    arguments."""
+    return f".{name}() {_OTHER_STEP if name == 'step' and not only else _PYTHON_METHODS[name]}"
 
 
 def receiver_reads(node: ast.stmt) -> ast.Call | None:
@@ -236,7 +238,8 @@ def expression_reason(node: ast.AST) -> str | None:
                 return f"{part.func.id} runs in Python"
             if isinstance(part.func, ast.Attribute) and part.func.attr in _PYTHON_METHODS:
                 if not is_of_its_owner(part):
-                    return python_method(part.func.attr)
+                    only = isinstance(node, ast.stmt) and is_step(node)
+                    return python_method(part.func.attr, only=only)
             if any(word.arg == "requires_grad" for word in part.keywords):
                 return "makes a leaf of the autograd graph"
     return None
