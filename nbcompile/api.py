@@ -217,6 +217,8 @@ class Compiled:
             return f"torch.compiler.set_stance asks for {session.stance}"
         if session.breaks:
             return f"nothing was compiled: {session.breaks[-1].reason}"
+        if session.optimizer:
+            return f"nothing was compiled: {session.optimizer}"
         return NO_OPERATIONS
 
     @property

@@ -336,6 +336,15 @@ def is_of_an_optimizer(frames: Sequence[Any], message: str) -> bool:
     return "/torch/optim/" in filename.replace("\\", "/") or _STEP.search(message) is not None
 
 
+def what_stops_a_step(error: BaseException) -> str:
+    """Why Dynamo breaks the graph in what an optimizer's step computes; empty where it is around that."""
+    frames = getattr(error, "real_stack", None) or ()
+    filename = str(getattr(frames[-1], "filename", "")).replace("\\", "/") if frames else ""
+    if "/torch/optim/" not in filename or filename.endswith("/optimizer.py"):
+        return ""
+    return explain(str(getattr(error, "gb_type", None)), str(getattr(error, "msg", None) or error))[0]
+
+
 IN_LOOP = "; as this is inside a loop, the whole function ran eagerly"
 """What the reason of a break says more where Dynamo gives up the whole function."""
 
