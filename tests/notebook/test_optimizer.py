@@ -49,8 +49,8 @@ def test_it_trains_as_eager_does(notebook: Notebook, kind: str) -> None:
 
 
 STEPS = {
-    "SGD(model.parameters(), 0.1) | opt.step(lambda: None)": "a line that is only opt.step(), without",
-    "SGD(model.parameters(), 0.1) | k = opt.step()": "a line that is only opt.step(), without",
+    "SGD(model.parameters()) | opt.step(lambda: None)": "a line that is only opt.step(), without",
+    "SGD(model.parameters()) | k = opt.step()": "a line that is only opt.step()",
     "AdamW(model.parameters(), fused=True) | opt.step()": "(don't trace into fused optimizer)",
     "Adafactor(model.parameters()) | opt.step()": "nothing was compiled: a tensor's value is needed in Python",
 }

@@ -168,6 +168,20 @@ def test_train_of_what_needs_no_gradient_is_not_called_backward(notebook: Notebo
     assert any("nothing here needs a gradient" in note for note in record.notes)
 
 
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        ("y = torch.relu(x)", "nothing needs a gradient."),
+        ("y = m(x).sum()", "the cell calls none, and --train runs it for the times alone."),
+        ("m(x).sum()", "the cell calls none, and --train runs it for the times alone."),
+        ("y = m(x).sum()\ny.backward()", ""),
+    ],
+)
+def test_train_without_times_says_that_there_is_no_backward(notebook: Notebook, body: str, why: str) -> None:
+    found = [note for note in measured(notebook, body, "--train --no-bench").notes if "backward" in note]
+    assert found == ([f"There is no backward pass here: {why}"] if why else [])
+
+
 def test_train_knows_the_backward_that_the_cell_does_not_call(notebook: Notebook) -> None:
     record = measured(notebook, "y = torch.tanh(m(x)).sum()", "--train --compare eager,nbcompile")
     assert {each.what for each in record.measurements} == {"forward+backward"}

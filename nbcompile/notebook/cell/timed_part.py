@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from nbcompile.bench.measure.state import Snapshot
-from nbcompile.compiler.capture.cell_to_function import CellStatement, is_shown
+from nbcompile.compiler.capture.cell_to_function import VALUE, CellStatement, is_shown
 from nbcompile.compiler.capture.losses import Place
 from nbcompile.compiler.capture.python_reasons import CALLS_BACKWARD, is_step
 from nbcompile.errors import MeasureError
@@ -184,6 +184,20 @@ def told_of_changes(parts: Iterable[CellPart], done: str = "timed") -> list[str]
         "now it would be another program."
         for what, each in changed.items()
     ]
+
+
+def without_backward(run: CellRun, compilation: Compilation, parts: Iterable[CellPart]) -> list[str]:
+    """Why there is no backward pass in the record of a cell with ``--train`` of which nothing is timed."""
+    if compilation.of_stage("backward") or any(left.reason == CALLS_BACKWARD for left in run.prepared.python):
+        return []
+    made = {name: value for name, value in run.namespace.items() if isinstance(value, torch.Tensor)}
+    made |= {VALUE.format(number): value for number, value in run.board.values.items()}
+    results = [made.get(name) for part in parts for name in part.function.results]
+    if any(getattr(each, "requires_grad", False) for each in results):
+        return [
+            "There is no backward pass here: the cell calls none, and --train runs it for the times alone."
+        ]
+    return ["There is no backward pass here: nothing needs a gradient."]
 
 
 def why_not_again(parts: Sequence[CellPart], error: str) -> str:
