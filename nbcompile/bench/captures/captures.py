@@ -48,6 +48,8 @@ def captures(
     and MeasureError for an unknown way or probe, and where nothing can rewind what a call uses up. Note that
     torch.export (strict) resets Dynamo, so what else is compiled in this process is compiled again.
     """
+    if not callable(fn):
+        raise MeasureError(f"captures() takes a function, and {fn!r} is none.")
     args = _tuple(inputs)
     chosen = ways_named(ways)
     names = _probe_names(probes)

@@ -16,7 +16,7 @@ from typing import Any
 from nbcompile.bench.executors import Capacity, capacity, is_loss, usable
 from nbcompile.bench.measure.compare import Measuring
 from nbcompile.bench.sweep.grid import Grid, Point, no_sense
-from nbcompile.bench.sweep.point import Heap, Outcome, SweepProgram, run_point
+from nbcompile.bench.sweep.point import Heap, Outcome, SweepProgram, check_keys, run_point
 from nbcompile.bench.sweep.result import Sweep
 from nbcompile.bench.sweep.store import PointStore, keys_of, outcome_from
 from nbcompile.bench.sweep.workers import PointTask, packed, run_isolated, run_task
@@ -77,6 +77,7 @@ def sweep(
     elsewhere = isolated or executor is not None
     _check(elsewhere and compile is not None, timeout is not None and not isolated)
     program = SweepProgram(fn, make_inputs)
+    check_keys(make_inputs, (key for point in compiles for key in point.arguments))
     measuring = Measuring(budget=budget, memory=isolated, **settings)
     keys, kept = keys_of(program, compiles, measuring, isolated), PointStore(store)
     run = _Run(compiles, keys, kept, _finished(compiles, keys, kept, resume), progress or _Line())
