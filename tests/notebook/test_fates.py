@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from nbcompile.errors import CellError
+from nbcompile.notebook.cell import cell_run
 from nbcompile.record.compilation import Compilation, Graph
 from nbcompile.record.provenance import Links
 from nbcompile.view.facts.cell_lines import CellLine, cell_lines
@@ -348,3 +349,23 @@ def test_two_graphs_without_a_break_say_why_they_are_two(notebook: Notebook, bet
     notebook.run(f"%%compile --no-bench\ny = x + 1\n{between}\nz = y * 2")
     notes = [note for note in notebook.records[-1].notes if "the graphs before" in note]
     assert [note[: len(told)] for note in notes] == ([told] if told else [])
+
+
+def test_lines_that_part_graphs_are_told_in_their_order(notebook: Notebook) -> None:
+    notebook.fresh(f"{SETUP}\nt = 1")
+    notebook.run("%%compile --no-bench\ny = x + 1\nd = {}\nwith own():\n    k = hash(n)\nz = y * 2")
+    assert [note[:11] for note in notebook.records[-1].notes] == ["lines 3, 4 "]
+
+
+def test_a_line_that_cannot_become_a_function_is_named_once(
+    notebook: Notebook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuses(*_: object, **__: object) -> None:
+        raise CellError("cannot become a function: too deep", line=2)
+
+    monkeypatch.setattr(cell_run, "make_function", refuses)
+    notebook.fresh(SETUP)
+    notebook.run("%%compile --no-bench\ny = x + 1")
+    record = notebook.records[-1]
+    assert record.lines[0].reason == "cannot become a function: too deep"
+    assert "line 2 ran eagerly: cannot become a function: too deep" in record.notes

@@ -44,7 +44,7 @@ _KNOWN: tuple[tuple[str, str, str], ...] = (
     ),
     (
         r"numpy\.\* functions as methods",
-        "a method of a NumPy array is called",
+        "a method of a NumPy array is called, or an item of one is set",
         "Stay in torch, or convert before or after the compiled part.",
     ),
     (
@@ -99,6 +99,11 @@ _KNOWN: tuple[tuple[str, str, str], ...] = (
         "{0} is not written in Python, and Dynamo does not know it",
         "Call it before or after the compiled part, write it with torch operations, or make it a custom "
         "operator (torch.library.custom_op).",
+    ),
+    (
+        r"builtin operator <built-in function (\w+)> with tensor arguments",
+        "Dynamo does not know {0} of these: a tensor, or a number that is drawn at random",
+        "Draw the number before the compiled part, or write it with torch operations.",
     ),
     (
         r"RemovableHandle",
@@ -401,7 +406,8 @@ def explain(kind: str, message: str) -> tuple[str, str]:
         found = re.search(pattern, searched)
         if found:
             named = found.group(1) if found.groups() else ""
-            return (reason.replace("{0}", named) if reason else _sentence(explanation)), hint
+            told = reason.replace("{0}", without_addresses(named)) if reason else _sentence(explanation)
+            return told, hint
     hints = re.findall(r"^\s*Hint: (.*)$", message, re.MULTILINE)
     useful = [h for h in hints if "report an issue" not in h and "It may be possible" not in h]
     subject, ours = family(kind)
@@ -425,8 +431,15 @@ def _section(message: str, name: str) -> str:
     return " ".join(found[1].split()) if found else ""
 
 
+def without_addresses(text: str) -> str:
+    """What torch or Python says, with names for functions (``f`` for ``<function f at 0x7f…>``) and without
+    places in memory."""
+    named = re.sub(r"<(?:built-in |bound )?(?:function|method) ([\w.]+)(?: at 0x[0-9a-fA-F]+)?>", r"\1", text)
+    return re.sub(r" at 0x[0-9a-fA-F]+|\b0x[0-9a-fA-F]{6,}\b", "", named)
+
+
 def _sentence(text: str, limit: int = 200) -> str:
-    line = " ".join(text.split())
+    line = without_addresses(" ".join(text.split()))
     end = re.search(r"\.(?= [A-Z`])", line)
     line = line[: end.start()] if end else line
     line = line.rstrip(".")

@@ -204,7 +204,7 @@ class CellRun:
             try:
                 part = self._make(members, whole=not step and (self.fullgraph or not breaks))
             except CellError as error:
-                return self._python(members, str(error))
+                return self._python(members, error.message)
             self.parts[start.id] = part
             try:
                 self._call(part, first=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 from torch._dynamo.exc import FailOnRecompileLimitHit
 
 from nbcompile.compiler.capture.cell_to_function import PythonStatement
-from nbcompile.compiler.capture.graph_breaks import depends_on_values, explain
+from nbcompile.compiler.capture.graph_breaks import depends_on_values, explain, without_addresses
 from nbcompile.compiler.capture.graph_record import spans_of_frames
 from nbcompile.compiler.capture.python_reasons import CALLS_BACKWARD, FILLS_CONTAINER, is_in_block
 from nbcompile.errors import CellError
@@ -38,7 +38,7 @@ def first_line(error: BaseException) -> str:
     if isinstance(inner, BaseException):
         return f"{type(inner).__name__}: {first_line(inner)}"
     text = str(error).strip()
-    return text.splitlines()[0] if text else type(error).__name__
+    return without_addresses(text.splitlines()[0]) if text else type(error).__name__
 
 
 def explained(error: Exception) -> tuple[str, str]:
@@ -89,7 +89,7 @@ def parted_by(lines: Sequence[PythonStatement]) -> str:
     them: nothing is fused across; empty where there are none."""
     if not lines:
         return ""
-    numbers = list(dict.fromkeys(each.line for each in lines))
+    numbers = sorted({each.line for each in lines})
     several = len(numbers) > 1
     places = ", ".join(map(str, numbers[:_TOLD])) + (", …" if len(numbers) > _TOLD else "")
     parting = "part the graphs before and after them" if several else "parts the graphs before and after it"
