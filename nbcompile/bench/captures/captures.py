@@ -48,13 +48,11 @@ def captures(
     and MeasureError for an unknown way or probe, and where nothing can rewind what a call uses up. Note that
     torch.export (strict) resets Dynamo, so what else is compiled in this process is compiled again.
     """
-    if not callable(fn):
-        raise MeasureError(f"captures() takes a function, and {fn!r} is none.")
     args = _tuple(inputs)
     chosen = ways_named(ways)
     names = _probe_names(probes)
     others = [InputVariant(f"other_inputs[{n}]", _tuple(given)) for n, given in enumerate(other_inputs)]
-    functions = {"torch": fn, "JAX": jax_fn or fn, "TensorFlow": tf_fn or fn}
+    functions = _by_framework(fn, jax_fn, tf_fn)
     snapshot = _snapshot(list(functions.values()), inputs)
     try:
         with silent():
@@ -285,6 +283,14 @@ def _versions(chosen: Sequence[Way]) -> dict[str, str]:
                 framework.package
             )
     return found
+
+
+def _by_framework(
+    fn: Callable[..., Any], jax_fn: Callable[..., Any] | None, tf_fn: Callable[..., Any] | None
+) -> dict[str, Callable[..., Any]]:
+    if not callable(fn):
+        raise MeasureError(f"captures() takes a function, and {fn!r} is none.")
+    return {"torch": fn, "JAX": jax_fn or fn, "TensorFlow": tf_fn or fn}
 
 
 def _tuple(inputs: Any) -> tuple[Any, ...]:

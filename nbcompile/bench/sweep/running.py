@@ -76,8 +76,7 @@ def sweep(
     compiles = parsed.settings(fullgraph)
     elsewhere = isolated or executor is not None
     _check(elsewhere and compile is not None, timeout is not None and not isolated)
-    program = SweepProgram(fn, make_inputs)
-    check_keys(make_inputs, (key for point in compiles for key in point.arguments))
+    program = _program(fn, make_inputs, compiles)
     measuring = Measuring(budget=budget, memory=isolated, **settings)
     keys, kept = keys_of(program, compiles, measuring, isolated), PointStore(store)
     run = _Run(compiles, keys, kept, _finished(compiles, keys, kept, resume), progress or _Line())
@@ -90,6 +89,13 @@ def sweep(
         run.interrupted = True
         run.note(f"Interrupted: {run.progress()} are done; call it with {again} to go on.")
     return Sweep(parsed, run.outcomes(), keys, tuple(run.notes), run.interrupted)
+
+
+def _program(
+    fn: Callable[..., Any] | None, make_inputs: Callable[..., Any], points: Iterable[Point]
+) -> SweepProgram:
+    check_keys(make_inputs, (key for point in points for key in point.arguments))
+    return SweepProgram(fn, make_inputs)
 
 
 def _check(compile_elsewhere: bool, limit_here: bool) -> None:
