@@ -24,7 +24,7 @@ from nbcompile.compiler.capture.lost.modes import eagerly
 from nbcompile.errors import OptionError
 from nbcompile.record.compilation import Cell, Compilation
 from nbcompile.record.recorder import KernelStopwatch, Recorder
-from nbcompile.settings import CompileKeywords, CompileSettings, keywords_of
+from nbcompile.settings import CompileKeywords, CompileSettings, keywords_of, settings_given
 
 DISABLED = "disable=True was asked for"
 NO_OPERATIONS = "Dynamo found no tensor operations to compile"
@@ -82,7 +82,7 @@ def compile(
     """
     made = functools.partial(
         Compiled,
-        settings=CompileSettings(**settings),
+        settings=settings_given("compile", settings),
         cell=cell,
         progress=progress,
         compile_aten=compile_aten,
@@ -217,6 +217,8 @@ class Compiled:
             return f"torch.compiler.set_stance asks for {session.stance}"
         if session.breaks:
             return f"nothing was compiled: {session.breaks[-1].reason}"
+        if session.optimizer:
+            return f"nothing was compiled: {session.optimizer}"
         return NO_OPERATIONS
 
     @property

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
+from nbcompile.near import did_you_mean
 from nbcompile.options import MODES, Options
 from nbcompile.record.compilation import Cell
 from nbcompile.record.recorder import Recorder
@@ -35,6 +36,16 @@ class CompileKeywords(TypedDict, total=False):
     recompile_limit: int | None
     shapes_spec: Any
     dynamic_shapes: Any
+
+
+def settings_given(function: str, given: Mapping[str, Any]) -> CompileSettings:
+    """What was given to a function by keywords. TypeError, as Python would raise it for that function."""
+    names = [field.name for field in dataclasses.fields(CompileSettings)]
+    for name in given:
+        if name not in names:
+            told = f"{function}() got an unexpected keyword argument {name!r}"
+            raise TypeError(f"{told}. {did_you_mean(name, names)}".rstrip(". "))
+    return CompileSettings(**given)
 
 
 @dataclass(frozen=True)

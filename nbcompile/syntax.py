@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Literal, TypeVar
 
 Tree = TypeVar("Tree", bound=ast.AST)
@@ -59,6 +59,38 @@ def names_read(node: ast.AST) -> set[str]:
 def names_stored(node: ast.AST) -> set[str]:
     """Names a statement may bind in its own scope (comprehension variables are not)."""
     return {name for name, how in names_met(node) if how == "store"}
+
+
+def flow_of_names(statements: Iterable[ast.stmt]) -> tuple[list[str], list[str], set[str]]:
+    """Of statements one after the other: names read before they are surely bound; names bound, in order;
+    those only maybe bound."""
+    reads: dict[str, None] = {}
+    stores: dict[str, None] = {}
+    sure: set[str] = set()
+    for node in statements:
+        certain = not isinstance(node, ast.For | ast.If)
+        for name, how in names_met(node):
+            if how == "load":
+                if name not in sure:
+                    reads[name] = None
+            else:
+                stores[name] = None
+        if certain:
+            sure |= names_stored(node) - _maybe_stored(node)
+    return list(reads), list(stores), set(stores) - sure
+
+
+def _maybe_stored(node: ast.AST) -> set[str]:
+    """Names whose binding inside ``node`` depends on a branch, a loop or a short circuit."""
+    out: set[str] = set()
+    for part in ast.walk(node):
+        if isinstance(part, ast.For | ast.If):
+            out |= names_stored(part)
+        elif isinstance(
+            part, ast.IfExp | ast.BoolOp | ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
+        ):
+            out |= {n.target.id for n in ast.walk(part) if isinstance(n, ast.NamedExpr)}
+    return out
 
 
 def names_met(

@@ -91,6 +91,11 @@ def ratio_text(ratio: float) -> str:
     return f"{fixed(ratio, 1)}×"
 
 
+def times_text(ratio: float) -> str:
+    """How many times as large an error is: ``3.1``, and ``more than 1,000`` where a number says no more."""
+    return f"{ratio:.1f}" if ratio <= 1000 else "more than 1,000"
+
+
 def speed_text(ratio: float) -> str:
     """How many times as fast: two decimals near one, where they decide, else as :func:`ratio_text`."""
     return f"{fixed(ratio, 2)}×" if 0.85 <= ratio < 1.195 else ratio_text(ratio)

@@ -14,9 +14,9 @@ from nbcompile.errors import CheckError, OptionError, in_one_line
 from nbcompile.notebook.arguments import CellOptions
 from nbcompile.notebook.cell.cell_run import CellPart, CellRun
 from nbcompile.notebook.cell.compiling import CompiledCall, settings_of
-from nbcompile.notebook.cell.measuring import as_program, has_backward, repeatable
+from nbcompile.notebook.cell.measuring import as_program, has_backward, not_again, repeatable
 from nbcompile.notebook.cell.surroundings import quiet_compile
-from nbcompile.notebook.cell.timed_part import told_of_changes, unchanged, why_not_again
+from nbcompile.notebook.cell.timed_part import unchanged, why_not_again
 from nbcompile.notebook.progress import OutputPlace
 from nbcompile.record.check import CheckReport
 from nbcompile.record.compilation import Compilation
@@ -64,7 +64,8 @@ def show_check(run: CellRun, compilation: Compilation, options: CellOptions, pla
             found = check_program(program, settings_of(options), progress=place.progress)
     except (CheckError, OptionError) as error:
         raise UsageError(f"--check: {_told(parts, error)}") from error
-    left = told_of_changes(run.parts.values(), "checked")
+    others = [part for part in run.parts.values() if part not in parts]
+    left = not_again(others, run.namespace, train=backward, done="checked")
     found = dataclasses.replace(found, notes=(*found.notes, *left))
     if options.into:
         run.namespace[f"{options.into}_check"] = found

@@ -4,14 +4,13 @@ VS Code, Colab."""
 from __future__ import annotations
 
 import html
-import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from nbcompile.backends import registry
 from nbcompile.bench.measure.compare import Measuring
 from nbcompile.bench.sweep.grid import Grid, Point
-from nbcompile.bench.sweep.point import Outcome, SweepProgram, run_point
+from nbcompile.bench.sweep.point import Outcome, SweepProgram, check_keys, run_point
 from nbcompile.errors import ExplorerError, MeasureError, OptionError
 from nbcompile.record.compilation import Compilation
 from nbcompile.record.provenance import Links
@@ -213,14 +212,7 @@ def _maker(inputs: Any, sizes: Mapping[str, Sequence[Any]]) -> Callable[..., Any
             )
         return lambda: inputs
     make: Callable[..., Any] = inputs
-    parameters = inspect.signature(make).parameters
-    takes_all = any(each.kind is each.VAR_KEYWORD for each in parameters.values())
-    unknown = [] if takes_all else [name for name in sizes if name not in parameters]
-    if unknown:
-        raise OptionError(
-            f"{', '.join(unknown)}: the function that makes the inputs has no such parameter.",
-            advice=f"Its parameters: {', '.join(parameters) or 'none'}.",
-        )
+    check_keys(make, sizes)
     return make
 
 

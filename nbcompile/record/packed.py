@@ -193,6 +193,8 @@ MAX_KEYS = 100_000
 
 def values_of_text(text: str | bytes) -> Any:
     """JSON values of a text that anyone may have written. RecordError if it is none, or too large."""
+    if not isinstance(text, str | bytes):
+        raise RecordError(f"a record is text or bytes, and this is {type(text).__name__}")
     check_size(text)
     try:
         return parsed(text)

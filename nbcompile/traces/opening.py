@@ -43,5 +43,8 @@ def _one(path: Path) -> Trace:
     except OSError as error:
         raise TraceError(f"{path} cannot be read: {error.strerror or error}.") from error
     if not found.compilations and not found.index.outside:
-        raise TraceError(f"{path} is no trace of torch: of {found.index.records} records none could be read.")
+        raise TraceError(
+            f"{path} is no trace of torch: of {found.index.records} records none could be read.",
+            advice="A saved record is read with nbcompile.Compilation.from_json(text).",
+        )
     return found

@@ -86,3 +86,14 @@ def test_what_a_later_line_has_changed_is_said_not_to_be_checked(notebook: Noteb
     (note,) = found.notes
     assert note.startswith("Not checked: line 3, ")
     assert "Not checked: line 3" in str(found) and "Not checked: line 3" in found._repr_html_()
+
+
+def test_a_step_that_is_not_checked_is_said_not_to_be(notebook: Notebook) -> None:
+    """It was "every number of the cell, line 4", with the compiled step of line 5 untold."""
+    notebook.fresh(
+        "m = torch.nn.Linear(4, 2); opt = torch.optim.AdamW(m.parameters()); x = torch.randn(3, 4)"
+    )
+    cell = "l = m(x).pow(2).mean()\nl.backward()\nopt.step()"
+    assert not notebook.run(f"%%compile --check --no-bench --optimizer --into r\n{cell}").error
+    (note,) = notebook.shell.user_ns["r_check"].notes
+    assert note == "Not checked: line 4 reads gradients, and what is checked starts without any."

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from nbcompile.errors import CellError
+from nbcompile.notebook.cell import cell_run
 from nbcompile.record.compilation import Compilation, Graph
 from nbcompile.record.provenance import Links
 from nbcompile.view.facts.cell_lines import CellLine, cell_lines
@@ -130,6 +131,14 @@ def test_lines_of_a_graph_that_is_left_as_a_whole_ran_eagerly(notebook: Notebook
     assert "nothing of it is computed" not in text
 
 
+def test_the_headline_names_the_first_line_that_ran_eagerly_and_counts_the_rest(notebook: Notebook) -> None:
+    record = recorded(
+        notebook, "", "t = time.time()\nr = random.random()\nx.shape.numel()\nq = next(iter([1]))"
+    )
+    assert not record.of_stage("fx") and len(record.lines) == 4
+    assert verdict(record).text == "ran eager: line 2: time.time runs in Python (and 2 more)"
+
+
 @pytest.mark.usefixtures("no_compiler")
 def test_the_headline_says_that_nothing_was_compiled(notebook: Notebook) -> None:
     """Without a C compiler there is nothing to say of how long it took to compile."""
@@ -167,6 +176,8 @@ def test_a_statement_over_several_lines_is_computed_where_its_parts_are(notebook
     [
         ("try:\n    bad = x @ torch.ones(7)\nexcept RuntimeError:\n    n = 1\nelse:\n    n = 2", [7]),
         ("try:\n    n = len('abc')\nexcept RuntimeError:\n    n = 1\nelse:\n    n = 2", [5]),
+        ("z = x * 2\nif z.isnan().any(): raise ValueError\nu = z + 1", []),
+        ("for i in range(3):\n    z = x * i\n    if z.sum() > 1e9: break", []),
         ("k = 1\nif k > 3:\n    n = 1\nelif k > 2:\n    n = 2\nelse:\n    print(k)", [4, 6]),
         ("for i in range(0):\n    print(i)", [3]),
         ("for i in range(2):\n    n = 1\n    if i:\n        break\nelse:\n    n = 3", [7]),
@@ -259,6 +270,61 @@ def test_what_parts_two_graphs_is_said(notebook: Notebook) -> None:
     record = notebook.records[-1]
     assert not record.breaks
     assert "line 3 parts the graphs before and after it: a branch that Python takes" in record.notes
+
+
+@pytest.mark.parametrize(
+    ("cell", "line"),
+    [
+        ("y = x + 1; time.sleep(0)\nz = y * 2", 2),
+        ("y = x + 1\ntime.sleep(0); z = y * 2", 3),
+        ("y = x + 1; time.sleep(0); z = y * 2", 2),
+    ],
+)
+def test_what_parts_two_graphs_in_a_line_of_theirs_is_a_break(
+    notebook: Notebook, cell: str, line: int
+) -> None:
+    notebook.fresh(SETUP)
+    notebook.run(f"%%compile --no-bench\n{cell}")
+    record = notebook.records[-1]
+    (found,) = record.breaks
+    assert found.reason == "time.sleep runs in Python" and found.spans[0].line == line
+    assert len(record.of_stage("fx")) == 2
+    refused = notebook.run(f"%%compile --no-bench --fullgraph\n{cell}").error
+    assert "the graph breaks here: time.sleep runs in Python" in refused
+
+
+OF_VALUES = "the branch depends on the values in a tensor"
+CLOCK = "time.perf_counter runs in Python"
+
+
+@pytest.mark.parametrize(
+    ("cell", "line", "reason", "around"),
+    [
+        ("if True:\n    z = x * 2\n    if z.sum() < 1e9: u = z + 1", 4, OF_VALUES, {2}),
+        (
+            "if n == 1:\n    k = 1\nelif n == 3:\n    z = x * 2\n    if z.sum() < 1e9:\n        u = z + 1",
+            6, OF_VALUES, {2, 4},
+        ),
+        (
+            "for i in range(3):\n    z = x * i\n    if z.sum() > 0:\n        u = z\n    else:\n        u = x",
+            4, OF_VALUES, {2},
+        ),
+        ("for _ in range(3):\n    z = x + 1\n    t = time.perf_counter()\n    u = z * 2", 4, CLOCK, {2}),
+        ("with torch.no_grad():\n    z = x + 1\n    t = time.perf_counter()\n    u = z * 2", 4, CLOCK, {2}),
+    ],
+)  # fmt: skip
+def test_a_break_is_of_its_own_line_and_not_of_what_that_stands_in(
+    notebook: Notebook, cell: str, line: int, reason: str, around: set[int]
+) -> None:
+    """It was one more of each "if", "for" and "with" around it."""
+    notebook.fresh(SETUP)
+    assert not notebook.run(f"%%compile --no-bench\n{cell}").error
+    record = notebook.records[-1]
+    assert [(found.spans[0].line, found.reason) for found in record.breaks] == [(line, reason)]
+    told = {fate.line: fate.reason for fate in record.lines if fate.line in around}
+    assert set(told) == around and all(f"line {line}: {reason}" in each for each in told.values()), told
+    refused = notebook.run(f"%%compile --no-bench --fullgraph\ny = x * 2\n{cell}\nw = y + x").error
+    assert reason in refused, "it would be two graphs"
 
 
 @pytest.mark.parametrize(
@@ -405,3 +471,23 @@ def test_a_block_around_a_long_loop_is_not_called_the_loop(notebook: Notebook, h
     assert fates[3] == ("python", told) and fates[4] == ("python", "a loop, run step by step")
     assert fates[5][0] == fates[6][0] == "compiled"
     assert record.breaks == () and record.notes == (f"line 3 parts the graphs before and after it: {told}",)
+
+
+def test_lines_that_part_graphs_are_told_in_their_order(notebook: Notebook) -> None:
+    notebook.fresh(f"{SETUP}\nt = 1")
+    notebook.run("%%compile --no-bench\ny = x + 1\nd = {}\nwith own():\n    k = hash(n)\nz = y * 2")
+    assert [note[:11] for note in notebook.records[-1].notes] == ["lines 3, 4 "]
+
+
+def test_a_line_that_cannot_become_a_function_is_named_once(
+    notebook: Notebook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuses(*_: object, **__: object) -> None:
+        raise CellError("cannot become a function: too deep", line=2)
+
+    monkeypatch.setattr(cell_run, "make_function", refuses)
+    notebook.fresh(SETUP)
+    notebook.run("%%compile --no-bench\ny = x + 1")
+    record = notebook.records[-1]
+    assert record.lines[0].reason == "cannot become a function: too deep"
+    assert "line 2 ran eagerly: cannot become a function: too deep" in record.notes

@@ -48,6 +48,32 @@ def test_it_trains_as_eager_does(notebook: Notebook, kind: str) -> None:
     assert not [found for found in compilation.breaks if found.spans[0].line == 5]  # but torch's own
 
 
+STEPS = {
+    "SGD(model.parameters()) | opt.step(lambda: None)": "a line that is only opt.step(), without",
+    "SGD(model.parameters()) | k = opt.step()": "a line that is only opt.step()",
+    "AdamW(model.parameters(), fused=True) | opt.step()": "(don't trace into fused optimizer)",
+    "Adafactor(model.parameters()) | opt.step()": "nothing was compiled: a tensor's value is needed",
+}
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_step_that_is_not_compiled_says_why(notebook: Notebook, step: str) -> None:
+    kind, _, line = step.partition(" | ")
+    notebook.fresh(SETUP.format(kind=kind))
+    assert not notebook.run(
+        f"%%compile --optimizer --no-bench\nF.mse_loss(model(x), y).backward()\n{line}"
+    ).error
+    found = notebook.records[-1].lines[-1]
+    assert found.line == 3 and found.fate == "eager" and STEPS[step] in found.reason
+
+
+def test_a_step_without_gradients_has_nothing_to_compile(notebook: Notebook) -> None:
+    notebook.fresh(SETUP.format(kind=KINDS[0]))
+    notebook.run("%%compile --optimizer --no-bench\nopt.step()")
+    found = notebook.records[-1].lines[-1]
+    assert (found.fate, found.reason) == ("python", "Dynamo found no tensor operations to compile")
+
+
 @pytest.mark.nightly
 def test_a_step_without_gradients_is_not_timed(notebook: Notebook) -> None:
     notebook.fresh(SETUP.format(kind=KINDS[1]))

@@ -51,6 +51,35 @@ def test_a_line_that_python_runs_is_not_in_the_times_and_that_is_said(notebook: 
     assert "line 3 runs in Python and is not timed" in verdict(record).text
 
 
+@pytest.mark.parametrize(
+    ("body", "python"),
+    [
+        ("z = x * 2; time.sleep(0.03)\nu = z + 1", (2,)),
+        ("z = x * 2\ntime.sleep(0.03); u = z + 1", (3,)),
+        ("big = nn.Linear(16, 99); o = big(x)", (2,)),
+        ("with torch.no_grad(): a = x * 2; print(a.mean()); b = a * 2", (2,)),
+        ("z = x * 2\nif z.sum() < 1e9: u = z * 2", (3,)),
+        ("for i in range(3): y = x * i; print(i)", (2,)),
+        ("z = (x\n     * 2); time.sleep(0.03)", (3,)),
+    ],
+)
+def test_what_shares_a_line_with_what_is_timed_is_not_in_the_times(
+    notebook: Notebook, body: str, python: tuple[int, ...]
+) -> None:
+    """They were the cell's, 50 ms of ``time.sleep`` in 94 µs."""
+    record = measured(notebook, body)
+    assert record.timed_part is not None and record.timed_part.python == python
+    of = "line" if "\n     *" in body else "part of line"
+    assert f"{of} {python[0]} runs in Python and is not timed" in verdict(record).text
+
+
+@pytest.mark.parametrize("line", ["k = (x > 1).sum().item(); u = x * k", "loss_of(x).backward(); u = x * 2"])
+def test_what_is_asked_of_a_timed_expression_is_in_the_times(notebook: Notebook, line: str) -> None:
+    loss = "def loss_of(t):\n    return m(t).sum()"
+    part = measured(notebook, f"{loss}\n{line}").timed_part
+    assert part is None
+
+
 def test_a_model_on_such_a_line_is_not_in_the_times(notebook: Notebook) -> None:
     assert part_of(notebook, "o = m(x * random.random())\nl = o.pow(2).mean()").python == (2,)
     assert part_of(notebook, "o = t(x)\nl = o.pow(2).mean()").python == (2,), "it has its own torch.compile"
@@ -139,6 +168,20 @@ def test_train_of_what_needs_no_gradient_is_not_called_backward(notebook: Notebo
     record = measured(notebook, "y = torch.relu(x)", "--train --compare eager,nbcompile")
     assert {each.what for each in record.measurements} == {"cell"}
     assert any("nothing here needs a gradient" in note for note in record.notes)
+
+
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        ("y = torch.relu(x)", "nothing needs a gradient."),
+        ("y = m(x).sum()", "the cell calls none, and --train runs it for the times alone."),
+        ("m(x).sum()", "the cell calls none, and --train runs it for the times alone."),
+        ("y = m(x).sum()\ny.backward()", ""),
+    ],
+)
+def test_train_without_times_says_that_there_is_no_backward(notebook: Notebook, body: str, why: str) -> None:
+    found = [note for note in measured(notebook, body, "--train --no-bench").notes if "backward" in note]
+    assert found == ([f"There is no backward pass here: {why}"] if why else [])
 
 
 def test_train_knows_the_backward_that_the_cell_does_not_call(notebook: Notebook) -> None:

@@ -13,9 +13,9 @@ from nbcompile.record.measured import TimedLoop
 from nbcompile.view.scene import scene
 from tests.view.fixtures import samples, transformer
 
-PYTHON = TimedCellPart(python=(2, 4), python_seconds=0.0103)
+PYTHON = TimedCellPart(python=(9, 11), python_seconds=0.0103)
 LOOP = TimedCellPart(loops=(TimedLoop(3, 1000),), single=True)
-MIXED = TimedCellPart(python=(2,), kept=(5,), loops=(TimedLoop(3, 1000),))
+MIXED = TimedCellPart(python=(11,), kept=(5,), loops=(TimedLoop(3, 1000),))
 
 
 def timed(part: TimedCellPart | None, eager: float = 2e-3, ours: float = 1e-3, what: str = "") -> Compilation:
@@ -32,11 +32,15 @@ def timed(part: TimedCellPart | None, eager: float = 2e-3, ours: float = 1e-3, w
 
 
 SAID = {
-    "python": (PYTHON, "compiled lines: 2.0× faster than eager; lines 2, 4 run in Python and are not timed"),
+    "shared": (
+        TimedCellPart(python=(2, 4, 9)), "compiled lines: 2.0× faster than eager; "
+        "line 9 runs in Python and is not timed; part of lines 2, 4 runs in Python and is not timed",
+    ),
+    "python": (PYTHON, "compiled lines: 2.0× faster than eager; lines 9, 11 run in Python and are not timed"),
     "loop": (LOOP, "one pass of the loop in line 3 (of 1,000): 2.0× faster than eager"),
     "mixed": (
         MIXED, "compiled lines: 2.0× faster than eager; one pass of the loop in line 3 (of 1,000) is timed; "
-        "line 2 runs in Python and is not timed; line 5 cannot be run again and is not timed",
+        "line 11 runs in Python and is not timed; line 5 cannot be run again and is not timed",
     ),
 }  # fmt: skip
 
@@ -69,10 +73,11 @@ def test_the_table_the_shares_and_the_reason_say_it_too() -> None:
     record = timed(PYTHON)
     drawn, text = scene(record), view.to_text(record)
     (timing,) = drawn.timings
-    assert timing.what == "compiled lines" and "lines 2, 4 run in Python and are not timed" in timing.about
+    assert timing.what == "compiled lines" and "lines 9, 11 run in Python and are not timed" in timing.about
     outside = timed(TimedCellPart(python=(2, 9)))
     why = {line.number: line.why for line in scene(outside).lines}
-    assert why[2] == "not timed" and why[9] == "random.random runs in Python; not timed"
+    assert why[2] == "part of it is not timed"
+    assert why[9] == "random.random runs in Python; not timed"
     assert "random.random runs in Python; not timed" in view.to_text(outside)
     assert "random.random runs in Python; not timed" in view.to_html(outside)
     assert "of the compiled lines)" in text.replace("\n", " ") and "moved in the compiled lines" in text

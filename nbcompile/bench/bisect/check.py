@@ -21,7 +21,7 @@ from nbcompile.errors import CheckError, in_one_line
 from nbcompile.options import check_seconds
 from nbcompile.record.check import CheckedStage, CheckReport, MinimalCell, NodeError
 from nbcompile.record.compilation import Cell, Compilation, Graph, Node
-from nbcompile.settings import CompileSettings, keywords_of
+from nbcompile.settings import CompileSettings, keywords_of, settings_given
 
 Tell = Callable[[str], None]
 SECONDS = 60.0
@@ -54,7 +54,9 @@ def check(
     Raises CheckError where eager itself fails, OptionError for an unknown backend, mode or option.
     """
     check_seconds("seconds", seconds, zero=True)
-    asked = CompileSettings(**settings)
+    asked = settings_given("check", settings)
+    if len(args) == 1 and isinstance(args[0], tuple):
+        (args,) = args  # as for compare
     asked.check()
     given = Program(plain(fn), args, dict(kwargs or {}), None, train)
     return check_program(given, asked, seconds=seconds, progress=progress)

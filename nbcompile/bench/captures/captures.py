@@ -54,7 +54,7 @@ def captures(
     chosen = ways_named(ways)
     names = _probe_names(probes)
     others = [InputVariant(f"other_inputs[{n}]", _tuple(given)) for n, given in enumerate(other_inputs)]
-    functions = {"torch": fn, "JAX": jax_fn or fn, "TensorFlow": tf_fn or fn}
+    functions = _by_framework(fn, jax_fn, tf_fn)
     snapshot = _snapshot(list(functions.values()), inputs)
     try:
         with silent():
@@ -285,6 +285,14 @@ def _versions(chosen: Sequence[Way]) -> dict[str, str]:
                 framework.package
             )
     return found
+
+
+def _by_framework(
+    fn: Callable[..., Any], jax_fn: Callable[..., Any] | None, tf_fn: Callable[..., Any] | None
+) -> dict[str, Callable[..., Any]]:
+    if not callable(fn):
+        raise MeasureError(f"captures() takes a function, and {fn!r} is none.")
+    return {"torch": fn, "JAX": jax_fn or fn, "TensorFlow": tf_fn or fn}
 
 
 def _tuple(inputs: Any) -> tuple[Any, ...]:

@@ -19,7 +19,7 @@ from nbcompile.options import check_seconds
 from nbcompile.record.advice.doctor import DoctorReport, DoctorRow, NotTried, RowStatus
 from nbcompile.record.compilation import Compilation
 from nbcompile.record.provenance import Links
-from nbcompile.settings import CompileSettings, keywords_of
+from nbcompile.settings import CompileSettings, keywords_of, settings_given
 from nbcompile.units import count_text
 from nbcompile.view.facts.facts import facts
 from nbcompile.view.facts.why import why
@@ -66,7 +66,7 @@ def doctor(
         (args,) = args
     _check_arguments(target, args)
     patient = Patient(target, args, {}, train or optimizer is not None, optimizer, _names(target))
-    asked = CompileSettings(**settings)
+    asked = settings_given("doctor", settings)
     return examined(patient, asked, budget, progress or (lambda text: None), edits, without=without)
 
 

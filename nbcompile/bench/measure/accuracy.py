@@ -29,6 +29,7 @@ from nbcompile.bench.process_state import ProcessState, as_if_compiling
 from nbcompile.errors import MeasureError, in_one_line
 from nbcompile.record.compilation import Accuracy
 from nbcompile.record.measured import NOT_COMPARED
+from nbcompile.units import times_text
 
 FACTOR = 2.0
 ULPS = 4
@@ -415,7 +416,7 @@ def compare_values(
     agrees = error <= limit
     reason = ""
     if not agrees:
-        ratio = f"{error / eager_error:.1f} times eager's" if eager_error else "eager is exact"
+        ratio = f"{times_text(error / eager_error)} times eager's" if eager_error else "eager is exact"
         reason = _random_reason(uses_random and error > 1e-2) or f"error {error:.1e}, {ratio}"
     return Accuracy(contestant, output, error, eager_error, difference, agrees, reason)
 

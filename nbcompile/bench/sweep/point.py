@@ -8,7 +8,7 @@ import gc
 import inspect
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -95,6 +95,18 @@ def run_point(
         except SystemExit as error:
             status, reason, record = "failed", f"SystemExit: {error.code}", None
     return Outcome(status, reason, record, time.perf_counter() - begun)
+
+
+def check_keys(make: Callable[..., Any], keys: Iterable[str]) -> None:
+    """OptionError where a function that makes inputs cannot be given these by name."""
+    parameters = inspect.signature(make).parameters
+    takes_all = any(each.kind is each.VAR_KEYWORD for each in parameters.values())
+    unknown = [] if takes_all else [key for key in dict.fromkeys(keys) if key not in parameters]
+    if unknown:
+        raise OptionError(
+            f"{', '.join(unknown)}: the function that makes the inputs has no such parameter.",
+            advice=f"Its parameters: {', '.join(parameters) or 'none'}.",
+        )
 
 
 def inputs_of(program: SweepProgram, point: Point) -> tuple[Callable[..., Any], Any]:

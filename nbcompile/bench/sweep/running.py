@@ -16,7 +16,7 @@ from typing import Any
 from nbcompile.bench.executors import Capacity, capacity, is_loss, usable
 from nbcompile.bench.measure.compare import Measuring
 from nbcompile.bench.sweep.grid import Grid, Point, no_sense
-from nbcompile.bench.sweep.point import Heap, Outcome, SweepProgram, run_point
+from nbcompile.bench.sweep.point import Heap, Outcome, SweepProgram, check_keys, run_point
 from nbcompile.bench.sweep.result import Sweep
 from nbcompile.bench.sweep.store import PointStore, keys_of, outcome_from
 from nbcompile.bench.sweep.workers import PointTask, packed, run_isolated, run_task
@@ -77,7 +77,7 @@ def sweep(
     compiles = parsed.settings(fullgraph)
     elsewhere = isolated or executor is not None
     _check(elsewhere and compile is not None, timeout, isolated)
-    program = SweepProgram(fn, make_inputs)
+    program = _program(fn, make_inputs, compiles)
     measuring = Measuring(budget=budget, memory=isolated, **settings)
     keys, kept = keys_of(program, compiles, measuring, isolated), PointStore(store)
     run = _Run(compiles, keys, kept, _finished(compiles, keys, kept, resume), progress or _Line())
@@ -90,6 +90,13 @@ def sweep(
         run.interrupted = True
         run.note(f"Interrupted: {run.progress()} are done; call it with {again} to go on.")
     return Sweep(parsed, run.outcomes(), keys, tuple(run.notes), run.interrupted)
+
+
+def _program(
+    fn: Callable[..., Any] | None, make_inputs: Callable[..., Any], points: Iterable[Point]
+) -> SweepProgram:
+    check_keys(make_inputs, (key for point in points for key in point.arguments))
+    return SweepProgram(fn, make_inputs)
 
 
 def _check(compile_elsewhere: bool, timeout: float | None, isolated: bool) -> None:

@@ -39,7 +39,7 @@ from nbcompile.compiler.capture.python_reasons import (
     receiver_reads,
 )
 from nbcompile.errors import CellError
-from nbcompile.syntax import copied, names_met, names_stored, placed, put
+from nbcompile.syntax import copied, flow_of_names, placed, put
 
 SWITCHBOARD = "__nbcompile__"
 VALUE = "__value__{}"
@@ -69,6 +69,10 @@ class CellStatement:
         return self.node.lineno
 
     @property
+    def place(self) -> Place:
+        return self.node.lineno, self.node.col_offset
+
+    @property
     def end_line(self) -> int:
         return self.node.end_lineno or self.node.lineno
 
@@ -80,13 +84,23 @@ class CellStatement:
 @dataclass(frozen=True)
 class PythonStatement:
     """A statement left to Python, and why. ``block`` is the block it stands in; ``quiet``: there is nothing
-    in it to compile; ``end_line``: where the statement, or what a compound one begins with, ends."""
+    in it to compile; ``end_line``: where the statement, or what a compound one begins with, ends; ``place``:
+    where it begins, or what of it may be compiled."""
 
     line: int
     reason: str
     block: int
     quiet: bool = False
     end_line: int = 0
+    place: Place = (0, 0)
+
+    @classmethod
+    def of(
+        cls, node: ast.stmt, reason: str, block: int, *, quiet: bool, begins: ast.expr | None = None
+    ) -> PythonStatement:
+        first = begins or node
+        place = first.lineno, first.col_offset
+        return cls(node.lineno, reason, block, quiet, head_end(node), place)
 
 
 @dataclass
@@ -180,7 +194,7 @@ def make_function(
     CellError, naming the line, if Python refuses the function.
     """
     bound, keep = set(bound), set(keep)
-    reads, stores, maybe = _flow(statements)
+    reads, stores, maybe = flow_of_names(statement.node for statement in statements)
     results = tuple(stores)
     parameters = [n for n in reads if n in stores or (n in bound and n not in keep)]
     # A name that may stay unbound must come in, so that it can go out as it was.
@@ -293,7 +307,7 @@ class _Rewriter:
     def _gate(self, node: ast.stmt, original: ast.stmt, show: bool) -> ast.stmt:
         """``node``, which is left to Python, behind a question where it does more than name things."""
         left = self.python[-1]
-        if not self.gated or left.quiet or left.line != node.lineno:
+        if not self.gated or left.quiet or left.place != (node.lineno, node.col_offset):
             return node
         number = self.next_id
         self.next_id += 1
@@ -315,7 +329,7 @@ class _Rewriter:
         self.next_id += 1
         computed = ast.copy_location(ast.Expr(copied(value)), value)
         reason = CHANGES_CONTAINER if asking is None else python_reason(node) or quiet_reason(node)
-        self.python.append(PythonStatement(node.lineno, reason, block, asking is None, head_end(node)))
+        self.python.append(PythonStatement.of(node, reason, block, quiet=asking is None, begins=value))
         put(node, value, placed(_asked(value, number, shown=True), value))
         back = asking is not None and getattr(asking.func, "attr", "") == "backward"
         leads = frozenset({(node.lineno, node.col_offset)} if back else ())
@@ -347,7 +361,7 @@ class _Rewriter:
         if reason is None:
             return True
         why = reason or quiet_reason(node)
-        self.python.append(PythonStatement(node.lineno, why, block, not reason, head_end(node)))
+        self.python.append(PythonStatement.of(node, why, block, quiet=not reason))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             self._define(node)
         elif isinstance(node, ast.While) and not reason and not isinstance(node.test, ast.Constant):
@@ -362,7 +376,7 @@ class _Rewriter:
         waiting = list(node.body)
         while waiting:
             part = waiting.pop(0)
-            self.python.append(PythonStatement(part.lineno, within, -1, True, head_end(part)))
+            self.python.append(PythonStatement.of(part, within, -1, quiet=True))
             if isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
                 self._define(part)
             waiting += [each for owner, name in _blocks(part) for each in getattr(owner, name)]
@@ -462,35 +476,3 @@ def _show_last_assignment(tree: ast.Module) -> None:
     if last is not None and isinstance(target, ast.Name):
         tree.body.append(ast.copy_location(ast.Expr(ast.Name(target.id, ast.Load())), last))
         ast.fix_missing_locations(tree)
-
-
-def _flow(statements: Sequence[CellStatement]) -> tuple[list[str], list[str], set[str]]:
-    """Names read before they are surely bound; names bound, in order; those only maybe bound."""
-    reads: dict[str, None] = {}
-    stores: dict[str, None] = {}
-    sure: set[str] = set()
-    for statement in statements:
-        node = statement.node
-        certain = not isinstance(node, ast.For | ast.If)
-        for name, how in names_met(node):
-            if how == "load":
-                if name not in sure:
-                    reads[name] = None
-            else:
-                stores[name] = None
-        if certain:
-            sure |= names_stored(node) - _maybe_stored(node)
-    return list(reads), list(stores), set(stores) - sure
-
-
-def _maybe_stored(node: ast.AST) -> set[str]:
-    """Names whose binding inside ``node`` depends on a branch, a loop or a short circuit."""
-    out: set[str] = set()
-    for part in ast.walk(node):
-        if isinstance(part, ast.For | ast.If):
-            out |= names_stored(part)
-        elif isinstance(
-            part, ast.IfExp | ast.BoolOp | ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
-        ):
-            out |= {n.target.id for n in ast.walk(part) if isinstance(n, ast.NamedExpr)}
-    return out

@@ -52,7 +52,7 @@ _KNOWN: tuple[tuple[str, str, str], ...] = (
     ),
     (
         r"numpy\.\* functions as methods",
-        "a method of a NumPy array is called",
+        "a method of a NumPy array is called, or an item of one is set",
         "Stay in torch, or convert before or after the compiled part.",
     ),
     (
@@ -107,6 +107,11 @@ _KNOWN: tuple[tuple[str, str, str], ...] = (
         "{0} is not written in Python, and Dynamo does not know it",
         "Call it before or after the compiled part, write it with torch operations, or make it a custom "
         "operator (torch.library.custom_op).",
+    ),
+    (
+        r"builtin operator <built-in function (\w+)> with tensor arguments",
+        "Dynamo does not know {0} of these: a tensor, or a number that is drawn at random",
+        "Draw the number before the compiled part, or write it with torch operations.",
     ),
     (
         r"RemovableHandle",
@@ -344,6 +349,15 @@ def is_of_an_optimizer(frames: Sequence[Any], message: str) -> bool:
     return "/torch/optim/" in filename.replace("\\", "/") or _STEP.search(message) is not None
 
 
+def what_stops_a_step(error: BaseException) -> str:
+    """Why Dynamo breaks the graph in what an optimizer's step computes; empty where it is around that."""
+    frames = getattr(error, "real_stack", None) or ()
+    filename = str(getattr(frames[-1], "filename", "")).replace("\\", "/") if frames else ""
+    if "/torch/optim/" not in filename or filename.endswith("/optimizer.py"):
+        return ""
+    return explain(str(getattr(error, "gb_type", None)), str(getattr(error, "msg", None) or error))[0]
+
+
 IN_LOOP = "; as this is inside a loop, the whole function ran eagerly"
 """What the reason of a break says more where Dynamo gives up the whole function."""
 
@@ -409,7 +423,8 @@ def explain(kind: str, message: str) -> tuple[str, str]:
         found = re.search(pattern, searched)
         if found:
             named = found.group(1) if found.groups() else ""
-            return (reason.replace("{0}", named) if reason else _sentence(explanation)), hint
+            told = reason.replace("{0}", without_addresses(named)) if reason else _sentence(explanation)
+            return told, hint
     hints = re.findall(r"^\s*Hint: (.*)$", message, re.MULTILINE)
     useful = [h for h in hints if "report an issue" not in h and "It may be possible" not in h]
     subject, ours = family(kind)
@@ -433,8 +448,15 @@ def _section(message: str, name: str) -> str:
     return " ".join(found[1].split()) if found else ""
 
 
+def without_addresses(text: str) -> str:
+    """What torch or Python says, with names for functions (``f`` for ``<function f at 0x7f…>``) and without
+    places in memory."""
+    named = re.sub(r"<(?:built-in |bound )?(?:function|method) ([\w.]+)(?: at 0x[0-9a-fA-F]+)?>", r"\1", text)
+    return re.sub(r" at 0x[0-9a-fA-F]+|\b0x[0-9a-fA-F]{6,}\b", "", named)
+
+
 def _sentence(text: str, limit: int = 200) -> str:
-    line = " ".join(text.split())
+    line = without_addresses(" ".join(text.split()))
     end = re.search(r"\.(?= [A-Z`])", line)
     line = line[: end.start()] if end else line
     line = line.rstrip(".")

@@ -26,7 +26,12 @@ import torch._dynamo
 from torch._dynamo import cache_size, utils
 from torch._dynamo import callback as dynamo_callback
 
-from nbcompile.compiler.capture.graph_breaks import IN_LOOP, break_of_exception, exception_being_logged
+from nbcompile.compiler.capture.graph_breaks import (
+    IN_LOOP,
+    break_of_exception,
+    exception_being_logged,
+    what_stops_a_step,
+)
 from nbcompile.compiler.capture.guards import guards_of
 from nbcompile.compiler.capture.recompiles import recompile_of
 from nbcompile.compiler.capture.walk import dynamo
@@ -67,6 +72,7 @@ class Session:
         self.stance = "default"  # what torch.compiler.set_stance asked of Dynamo in the last call
         self.listening = False
         self.breaks: list[GraphBreak] = []  # all of this callable's, in order
+        self.optimizer = ""  # why torch has left to Python what an optimizer's step computes
         self._profile = _empty_profile()
         self._outer_profile: Any = None
         self._failures: list[tuple[str, CodeType | None]] = []
@@ -147,6 +153,7 @@ class Session:
             return  # not a break: limit_hit() tells it better
         found = break_of_exception(error, self.cell_file)
         if found is None:
+            self.optimizer = self.optimizer or what_stops_a_step(error)
             return
         # A break inside a called function is met again when Dynamo traces that function by itself.
         # Its reason counts, too: torch 2.11 tells the line of a break but no columns.

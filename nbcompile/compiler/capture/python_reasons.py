@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 
 _BACKWARD = "runs the backward pass, itself compiled, from Python"
 CALLS_BACKWARD = f".backward() {_BACKWARD}"
@@ -18,6 +19,7 @@ _PYTHON_METHODS = {
         "changes a module's or tensor's settings",
     ),
 }
+_OTHER_STEP = "updates parameters (--optimizer compiles a line that is only opt.step(), without arguments)"
 CHANGES_CONTAINER = "changes a container at each step"
 ANNOTATED = "has an annotation, which Python evaluates"
 FILLS_CONTAINER = f"{CHANGES_CONTAINER} and computes what goes into it"
@@ -70,9 +72,10 @@ def is_of_its_owner(call: ast.Call) -> bool:
     return named and bool(call.args or call.keywords)
 
 
-def python_method(name: str) -> str:
-    """Why a method of this name is Python's to run."""
-    return f".{name}() {_PYTHON_METHODS[name]}"
+def python_method(name: str, *, only: bool = False) -> str:
+    """Why a method of this name is Python's to run; ``only``: the statement is nothing else, and gives it no
+    arguments."""
+    return f".{name}() {_OTHER_STEP if name == 'step' and not only else _PYTHON_METHODS[name]}"
 
 
 def receiver_reads(node: ast.stmt) -> ast.Call | None:
@@ -179,6 +182,28 @@ def quiet_reason(node: ast.stmt) -> str:
     return "text" if _is_text(node) else "names a value"
 
 
+def is_in_block(node: ast.stmt, place: tuple[int, int]) -> bool:
+    """Whether a place in a statement is of one that stands in it, and not in what it begins with."""
+    body = getattr(node, "body", None)
+    return isinstance(body, list) and (body[0].lineno, body[0].col_offset) <= place
+
+
+def where_it_stands(reason: str, part: ast.expr, node: ast.stmt) -> str:
+    """The reason for which a part of a statement is Python's, said of the whole: of one in a block, with its
+    line."""
+    within = is_in_block(node, (part.lineno, part.col_offset))
+    return f"{quiet_reason(node)}, for line {part.lineno}: {reason}" if within else reason
+
+
+def reason_within(reason: str) -> str:
+    """Where a statement is left to Python for one that stands in it, the reason of that; else empty."""
+    found = _FOR_LINE.search(reason)
+    return reason[found.end() :] if found else ""
+
+
+_FOR_LINE = re.compile(r", for line \d+: ")
+
+
 def head_reason(node: ast.stmt) -> str:
     """Why Python evaluates what a compound statement begins with; empty where that is no more than which
     statements run."""
@@ -213,7 +238,8 @@ def expression_reason(node: ast.AST) -> str | None:
                 return f"{part.func.id} runs in Python"
             if isinstance(part.func, ast.Attribute) and part.func.attr in _PYTHON_METHODS:
                 if not is_of_its_owner(part):
-                    return python_method(part.func.attr)
+                    only = isinstance(node, ast.stmt) and is_step(node)
+                    return python_method(part.func.attr, only=only)
             if any(word.arg == "requires_grad" for word in part.keywords):
                 return "makes a leaf of the autograd graph"
     return None

@@ -37,6 +37,7 @@ from nbcompile.compiler.capture.lost.in_dynamo import capturable_kept
 from nbcompile.compiler.capture.python_reasons import FILLS_CONTAINER, TAKEN_BY_PYTHON, is_step
 from nbcompile.errors import CellError
 from nbcompile.notebook.cell.fullgraph import (
+    break_at,
     explained,
     first_line,
     how_to_join,
@@ -51,6 +52,7 @@ from nbcompile.notebook.cell.hooks import Switchboard
 from nbcompile.notebook.cell.planning import (
     CHANGED_GLOBAL,
     is_quiet,
+    may_part,
     plan,
     stays_global,
     told_of_functions,
@@ -124,7 +126,7 @@ class CellRun:
     begun: float | None = None  # when Python was given the cell
     _asked: float = 0.0  # seconds that compiling and compiled parts took
     _breaking: set[int] = field(default_factory=set)  # break the graph: alone, or
-    _pythons: set[int] = field(default_factory=set)  # of those, the ones that Python runs
+    _pythons: dict[int, GraphBreak] = field(default_factory=dict)  # for which of those Python runs them
     _doubts: list[tuple[int, str]] = field(default_factory=list)
     _made: int = 0
     called: str = ""  # the part under way, where it is one statement on one line
@@ -169,9 +171,7 @@ class CellRun:
         while True:
             breaks = start.id in self._breaking
             if start.id in self._pythons:
-                found = next(
-                    b for b in reversed(self.breaks) if start.line <= b.spans[0].line <= start.end_line
-                )
+                found = self._pythons[start.id]
                 if self.fullgraph:
                     raise self._refused(start, found)
                 at = found.spans[0].line
@@ -182,7 +182,7 @@ class CellRun:
             try:
                 part = self._make(members, whole=not step and (self.fullgraph or not breaks))
             except CellError as error:
-                return self._python(members, str(error))
+                return self._python(members, error.message)
             self.parts[start.id] = part
             try:
                 self._call(part, first=True)
@@ -217,10 +217,10 @@ class CellRun:
             self.notes.append(f"line {start.line} ran eagerly: {why}")
             self.left[start.id] = why
         else:
-            left = PythonStatement(start.line, why, start.block, is_quiet(why), head_end(start.node))
+            left = PythonStatement.of(start.node, why, start.block, quiet=is_quiet(why))
             if self.fullgraph and why.startswith(FILLS_CONTAINER):
                 raise self._parting(left)
-            if self.fullgraph and not left.quiet:
+            if self.fullgraph and may_part(why):
                 self._pass(left, start.node)
             self.prepared.python.append(left)
             if why.startswith(OWN_COMPILE):
@@ -365,8 +365,8 @@ class CellRun:
                         if member.is_compound or depth == len(stack) - 1:
                             # What broke is in the statement itself: Python runs that. Elsewhere it is in
                             # a function it calls, and compiling that with breaks still gains something.
-                            self._break(member, coached or reason, hint, place_of(error, self.filename))
-                            self._pythons.add(member.id)
+                            at = place_of(error, self.filename)
+                            self._pythons[member.id] = self._break(member, coached or reason, hint, at)
                         return place
         return None
 
@@ -378,19 +378,23 @@ class CellRun:
     def _pass(self, left: PythonStatement, node: ast.stmt) -> None:
         """Refuse a statement of Python's, before it runs, that would part two graphs (``--fullgraph``): one
         is before it, and what follows would be compiled as far as can be said now."""
-        if not any(members[-1].line < left.line for members in self._compiled_in(left.block)):
+        if not any(members[-1].place < left.place for members in self._compiled_in(left.block)):
             return
         for first, *_ in self.prepared.runs.values():
             unknown = names_stored(node) & names_read(first.node)
-            if first.block == left.block and first.line > left.line and not (unknown or is_step(first.node)):
+            if (
+                first.block == left.block
+                and first.place > left.place
+                and not (unknown or is_step(first.node))
+            ):
                 if plan((first,), self.namespace, self.unroll)[0]:
                     raise self._parting(left)
 
     def _refuse_what_parts(self, start: CellStatement) -> None:
         """The same once ``start`` is known to be compiled, of what Python has run before it."""
         for left in self.prepared.effects:
-            if left.block == start.block and left.line < start.line:
-                if any(members[-1].line <= left.line for members in self._compiled_in(left.block)):
+            if left.block == start.block and left.place < start.place:
+                if any(members[-1].place <= left.place for members in self._compiled_in(left.block)):
                     raise self._parting(left, start.line)
 
     def _compiled_in(self, block: int, *, with_graphs: bool = False) -> list[tuple[CellStatement, ...]]:
@@ -419,24 +423,22 @@ class CellRun:
         return refusal(found.reason, found.hint, found.spans, line or left.line)
 
     def _break(self, statement: CellStatement, reason: str, hint: str, spans: tuple[Span, ...]) -> GraphBreak:
-        """The break at a statement, once. ``spans``: where in it, or in what it calls, as far as is known."""
-        end = statement.node.end_col_offset
-        whole = Span(statement.line, statement.node.col_offset, statement.end_line, end)
-        within = spans if len(spans) > 1 else (whole,)
-        found = GraphBreak(reason=reason, hint=hint, kind="cell", spans=within)
-        if found not in self.breaks:
+        """The break at a statement, once. ``spans``: where in it, or in what it calls, as far as is known. Of
+        one within a block it is told when Python comes to that."""
+        found, inside = break_at(statement.node, reason, hint, spans)
+        if found not in self.breaks and (self.fullgraph or not inside):
             self.breaks.append(found)
         return found
 
     def _parted(self) -> None:
         """Record what Python ran between two compiled parts of one block: as a break, or in a note where
         there was nothing in it to compile."""
-        quiet: dict[tuple[int, int], list[PythonStatement]] = {}
+        quiet: dict[tuple[Any, Any], list[PythonStatement]] = {}
         broken = set()
         for left in dict.fromkeys(self.prepared.python):
             parts = self._compiled_in(left.block, with_graphs=left.quiet)
-            after = [members[0].line for members in parts if members[0].line > left.line]
-            before = [members[-1].line for members in parts if members[-1].line <= left.line]
+            after = [members[0].place for members in parts if members[0].place > left.place]
+            before = [members[-1].place for members in parts if members[-1].place <= left.place]
             if not (before and after):
                 continue
             gap = max(before), min(after)

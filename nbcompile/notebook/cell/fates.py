@@ -20,7 +20,7 @@ _TAKEN: dict[type[ast.stmt], str] = {
 }
 """Of a compound statement that is compiled whole."""
 _BY_DISABLE = "--disable was given"
-_GRAVITY = ("eager", "unrun", "compiled", "python")
+_GRAVITY = ("eager", "compiled", "python", "unrun")
 """What a line with several statements is said to be: the first of these."""
 
 

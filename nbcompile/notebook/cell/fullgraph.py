@@ -11,11 +11,17 @@ from typing import Any
 from torch._dynamo.exc import FailOnRecompileLimitHit
 
 from nbcompile.compiler.capture.cell_to_function import SWITCHBOARD, PythonStatement
-from nbcompile.compiler.capture.graph_breaks import LOOP_BY_VALUES, depends_on_values, explain, of_a_loop
+from nbcompile.compiler.capture.graph_breaks import (
+    LOOP_BY_VALUES,
+    depends_on_values,
+    explain,
+    of_a_loop,
+    without_addresses,
+)
 from nbcompile.compiler.capture.graph_record import spans_of_frames
-from nbcompile.compiler.capture.python_reasons import ANNOTATED, CALLS_BACKWARD, FILLS_CONTAINER
+from nbcompile.compiler.capture.python_reasons import ANNOTATED, CALLS_BACKWARD, FILLS_CONTAINER, is_in_block
 from nbcompile.errors import CellError
-from nbcompile.record.compilation import BY_FULLGRAPH, Span
+from nbcompile.record.compilation import BY_FULLGRAPH, GraphBreak, Span
 from nbcompile.syntax import names_read, names_stored
 
 _MOVED = "Move it {} the tensor statements to have one graph."
@@ -45,7 +51,7 @@ def first_line(error: BaseException) -> str:
     if isinstance(inner, BaseException):
         return f"{type(inner).__name__}: {first_line(inner)}"
     text = str(error).strip()
-    return text.splitlines()[0] if text else type(error).__name__
+    return without_addresses(text.splitlines()[0]) if text else type(error).__name__
 
 
 def explained(error: Exception) -> tuple[str, str]:
@@ -125,7 +131,7 @@ def parted_by(lines: Sequence[PythonStatement]) -> str:
     them: nothing is fused across; empty where there are none."""
     if not lines:
         return ""
-    numbers = list(dict.fromkeys(each.line for each in lines))
+    numbers = sorted({each.line for each in lines})
     several = len(numbers) > 1
     places = ", ".join(map(str, numbers[:_TOLD])) + (", …" if len(numbers) > _TOLD else "")
     parting = "part the graphs before and after them" if several else "parts the graphs before and after it"
@@ -143,6 +149,15 @@ def is_the_programs(error: Exception) -> bool:
 def place_of(error: Exception, cell_file: str) -> tuple[Span, ...]:
     """Where in the user's code Dynamo had to break the graph, outermost first."""
     return spans_of_frames(getattr(error, "real_stack", None) or (), cell_file)
+
+
+def break_at(node: ast.stmt, reason: str, hint: str, spans: tuple[Span, ...]) -> tuple[GraphBreak, bool]:
+    """The break at a statement, with where in it or in what it calls as far as ``spans`` tell, and whether
+    that is in another statement, of a block of its own."""
+    whole = Span(node.lineno, node.col_offset, node.end_lineno, node.end_col_offset)
+    inside = bool(spans) and is_in_block(node, (spans[0].line, spans[0].column or 0))
+    within = spans if len(spans) > 1 or inside else (whole,)
+    return GraphBreak(reason=reason, hint=hint, kind="cell", spans=within), inside
 
 
 def refusal(reason: str, hint: str, spans: Sequence[Span], line: int | None = None) -> CellError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -36,6 +36,7 @@ from nbcompile.notebook.cell.timed_part import (
     unchanged,
     which_read,
     why_not_again,
+    without_backward,
 )
 from nbcompile.record.compilation import Cell, Compilation, Kernel, Measurement
 from nbcompile.record.measured import NOT_TIMED
@@ -106,6 +107,8 @@ def to_be_measured(
     parts = repeatable(run, compilation, train=train)
     if wanted(compilation, options):
         parts = unchanged(run, parts)
+    elif options.train and parts:
+        compilation = with_notes(compilation, without_backward(run, compilation, parts))
     part = timed_part(run, parts, train=train) if parts else None
     return with_runs(dataclasses.replace(compilation, timed_part=part), _graphs_run(parts)), parts, train
 
@@ -123,30 +126,32 @@ def measure_cell(
     """
     train = has_backward(run, options)
     parts = unchanged(run, repeatable(run, compilation, train=train))
-    notes = _not_timed([part for part in run.parts.values() if part not in parts], run.namespace, train)
+    notes = not_again([part for part in run.parts.values() if part not in parts], run.namespace, train=train)
     return measure_parts(
         parts, with_notes(compilation, notes), options, watching, train=train,
         what=part_name(compilation.timed_part), kept=kept, again=lambda error: why_not_again(parts, error),
     )  # fmt: skip
 
 
-def _not_timed(left: Sequence[CellPart], namespace: Mapping[str, Any], train: bool) -> list[str]:
-    """Why these parts of a cell are not in its times."""
-    notes = told_of_changes(left)
+def not_again(
+    left: Iterable[CellPart], namespace: Mapping[str, Any], *, train: bool, done: str = "timed"
+) -> list[str]:
+    """Why these parts of a cell are not ``done``: not in its times, say."""
+    notes = told_of_changes(left, done)
     left = [part for part in left if not part.changed]
     steps = [part for part in left if _has_no_gradients(part)]
     reading = [part for part in left if train and part not in steps and reads_gradients(part.members)]
     notes += [
-        f"Not timed: the step of line {line}, whose gradients are gone by now."
+        f"Not {done}: the step of line {line}, whose gradients are gone by now."
         for line in sorted(part.function.first_line for part in steps)
     ]
     if reading:
-        notes.append(f"Not timed: {which_read(reading)}, and what is timed starts without any.")
+        notes.append(f"Not {done}: {which_read(reading)}, and what is {done} starts without any.")
     for part in left:
         if part not in steps and part not in reading:
             acts = which_may_act([member.node for member in part.members], namespace)
             line = part.function.first_line
-            notes.append(f"Not timed: the part at line {line}: what {acts} does may not be put back.")
+            notes.append(f"Not {done}: the part at line {line}: what {acts} does may not be put back.")
     return notes
 
 

@@ -1,18 +1,24 @@
-"""Functions that stand in other cells of the session, or in files of the user's: their text, and what they do
-with that text mended."""
+"""Functions that stand in other cells of the session, or in files of the user's: their text, what they do
+with that text mended, and which globals they read and write."""
 
 from __future__ import annotations
 
+import contextlib
+import dis
 import gc
 import inspect
 import linecache
-from collections.abc import Iterator
+import types
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any
 
+import torch
+
 from nbcompile.bench.measure.code_objects import codes, is_users
+from nbcompile.notebook.cell.inner_compiles import is_compiled
 
 _LARGEST = 100_000
 """Characters of a file that is mended."""
@@ -137,3 +143,104 @@ def other_file(file: str) -> OtherCell | None:
         return found if len(found.text) <= _LARGEST and found.is_as_it_ran else None
     except (OSError, SyntaxError, ValueError):
         return None
+
+
+# -- what a cell's names lead to ------------------------------------------------------------------------
+
+
+class ReachedGlobals:
+    """Names that the functions and methods a cell may call read and write as globals.
+
+    Found from the names the cell reads, through the functions, classes, modules and containers they
+    hold, as far as these were defined in the notebook.
+    """
+
+    def __init__(self, names: Iterable[str], namespace: Mapping[str, Any]) -> None:
+        self.reads: set[str] = set()
+        self.writes: set[str] = set()
+        self.compiled: list[Any] = []  # what torch.compile has made of those that may be called
+        self.constant: list[types.FunctionType] = []  # whose result Dynamo takes for a constant
+        self.jax = False  # whether any of it is jax's
+        self.keywords: set[str] = set()  # that its functions pass on
+        self._namespace = namespace
+        self._seen: set[int] = set()
+        for name in names:
+            self._follow(namespace.get(name))
+
+    def _follow(self, value: Any) -> None:
+        if id(value) in self._seen or len(self._seen) > _MAX_FOLLOWED:
+            return
+        self._seen.add(id(value))
+        if is_compiled(value):
+            self.compiled.append(value)
+        self.jax = self.jax or is_jax(value)
+        if isinstance(value, types.FunctionType) and vars(value).get("_dynamo_marked_constant"):
+            self.constant.append(value)
+        if isinstance(value, types.FunctionType):
+            if value.__globals__ is self._namespace:
+                self._read_code(value.__code__)
+            for cell in value.__closure__ or ():
+                with contextlib.suppress(ValueError):  # a variable not bound yet
+                    self._follow(cell.cell_contents)
+        elif isinstance(value, type):
+            if value.__module__ == self._namespace.get("__name__"):
+                self._follow_class(value)
+        else:
+            for item in _inside(value):
+                self._follow(item)
+
+    def _follow_class(self, kind: type) -> None:
+        for base in kind.__mro__:
+            for member in list(vars(base).values()) if base.__module__ == kind.__module__ else ():
+                self._follow(getattr(member, "__func__", getattr(member, "fget", member)))
+
+    def _read_code(self, code: types.CodeType) -> None:
+        reads: set[str] = set()
+        _collect(code, reads, self.writes)
+        self.keywords |= {word for each in codes(code) for word in _keywords(each)}
+        new = reads - self.reads
+        self.reads |= new
+        for name in new:
+            self._follow(self._namespace.get(name))
+
+
+_MAX_FOLLOWED = 2000
+
+
+def is_jax(value: Any) -> bool:
+    """Whether it is an array of jax, a function that it jitted, a module or anything else of its."""
+    if isinstance(value, types.ModuleType):
+        name = value.__name__
+    elif isinstance(value, types.FunctionType | type):
+        name = value.__module__ or ""
+    else:
+        name = type(value).__module__
+    return name.partition(".")[0] in ("jax", "jaxlib")
+
+
+def _inside(value: Any) -> Iterable[Any]:
+    """What code a value may lead to."""
+    if isinstance(value, types.MethodType):
+        return (value.__self__, value.__func__)
+    if isinstance(value, list | tuple | set):
+        return list(value)[:_MAX_FOLLOWED]
+    if isinstance(value, dict):
+        return list(value.values())[:_MAX_FOLLOWED]
+    if isinstance(value, torch.nn.Module):
+        return {type(module) for module in value.modules()}
+    return () if isinstance(value, torch.Tensor | types.ModuleType) else (type(value),)
+
+
+def _keywords(code: types.CodeType) -> Iterable[str]:
+    """The names of arguments in its calls, which Python keeps among the constants."""
+    return (
+        word for each in code.co_consts if isinstance(each, tuple) for word in each if isinstance(word, str)
+    )
+
+
+def _collect(code: types.CodeType, reads: set[str], writes: set[str]) -> None:
+    for instruction in (found for each in codes(code) for found in dis.get_instructions(each)):
+        if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
+            reads.add(instruction.argval)
+        elif instruction.opname in ("STORE_GLOBAL", "DELETE_GLOBAL"):
+            writes.add(instruction.argval)

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import ast
 import builtins
-import contextlib
-import dis
 import inspect
 import itertools
 import sys
 import types
 from collections import namedtuple
-from collections.abc import Iterable, Mapping, Sequence, Sized
+from collections.abc import Mapping, Sequence, Sized
 from typing import Any
 
 import torch
 from torch.optim.lr_scheduler import LRScheduler
 
-from nbcompile.bench.measure.code_objects import codes, runs_code_unasked
+from nbcompile.bench.measure.code_objects import runs_code_unasked
 from nbcompile.compiler.capture.cell_to_function import CellStatement
 from nbcompile.compiler.capture.losses import together_for_backward
 from nbcompile.compiler.capture.python_reasons import (
@@ -27,9 +25,12 @@ from nbcompile.compiler.capture.python_reasons import (
     is_step,
     python_method,
     quiet_reason,
+    reason_within,
+    where_it_stands,
     work_in,
 )
 from nbcompile.notebook.cell.inner_compiles import is_compiled, own_compile
+from nbcompile.notebook.cell.other_cells import ReachedGlobals, is_jax
 from nbcompile.record.compilation import OWN_COMPILE
 from nbcompile.syntax import names_read, names_stored
 
@@ -82,7 +83,7 @@ def plan(run: Sequence[CellStatement], namespace: Namespace, unroll: int) -> tup
     whole."""
     taken: list[CellStatement] = []
     stored: set[str] = set()
-    shared = _Globals({name for statement in run for name in names_read(statement.node)}, namespace)
+    shared = ReachedGlobals({name for statement in run for name in names_read(statement.node)}, namespace)
     called = False
     why = ""
     for statement in run:
@@ -131,7 +132,7 @@ def callee(node: ast.expr, namespace: Namespace) -> Any:
 def told_of_functions(node: ast.AST, namespace: Namespace) -> list[str]:
     """What the record is to say of the functions that a compiled statement may call: marks that change what
     they mean, and a torch.compile of their own, which does not hold where Dynamo traces through it."""
-    found = _Globals(names_read(node), namespace)
+    found = ReachedGlobals(names_read(node), namespace)
     inner = [
         f"calls a function {own_compile(each)}: within this graph that does not hold"
         for each in found.compiled
@@ -150,12 +151,22 @@ def twice_differentiated(tree: ast.AST, namespace: Namespace) -> bool:
         if isinstance(part, ast.keyword) and part.arg == _TWICE:
             if not (isinstance(part.value, ast.Constant) and not part.value.value):
                 return True
-    return _TWICE in _Globals(names_read(tree), namespace).keywords
+    return _TWICE in ReachedGlobals(names_read(tree), namespace).keywords
 
 
 def is_quiet(reason: str) -> bool:
     """Whether a statement that is left to Python for this reason loses nothing by it."""
-    return reason in QUIET or reason.startswith(OWN_COMPILE) or reason.endswith(_STEPS_WITHIN)
+    return (
+        reason in QUIET
+        or reason.startswith(OWN_COMPILE)
+        or reason.endswith(_STEPS_WITHIN)
+        or bool(reason_within(reason))
+    )
+
+
+def may_part(reason: str) -> bool:
+    """Whether what is left to Python for this reason, or what stands in it, does more than name things."""
+    return not is_quiet(reason_within(reason) or reason)
 
 
 def stays_global(value: Any) -> bool:
@@ -172,7 +183,7 @@ def _reason(statement: CellStatement, namespace: Namespace, stored: set[str], un
             return f"{name} is not defined"
     if not stored and _is_plain(node, namespace, stored):
         return _PLAIN_VALUES
-    if "jax" in sys.modules and _Globals(names_read(node) - stored, namespace).jax:
+    if "jax" in sys.modules and ReachedGlobals(names_read(node) - stored, namespace).jax:
         return _jax_reason(node, namespace)
     if isinstance(made := getattr(node, "value", None), ast.Call):
         function = callee(made.func, namespace)
@@ -184,7 +195,7 @@ def _reason(statement: CellStatement, namespace: Namespace, stored: set[str], un
         if isinstance(part, ast.Call):
             reason = _call_reason(part, statement, namespace, stored)
             if reason is not None:
-                return reason
+                return where_it_stands(reason, part, node)
         elif isinstance(part, ast.For) and _steps(part.iter, namespace, stored) > unroll:
             return _MANY_STEPS if isinstance(node, ast.For) else f"{quiet_reason(node)}, {_STEPS_WITHIN}"
         elif isinstance(part, ast.With) and not all(_is_context(item, namespace) for item in part.items):
@@ -201,7 +212,7 @@ def _jax_reason(node: ast.stmt, namespace: Namespace) -> str:
     value = getattr(node, "value", None)
     if isinstance(value, ast.Call):
         made = callee(value.func, namespace)
-        if getattr(made, "__name__", "") in ("jit", "pmap") and _is_jax(made):
+        if getattr(made, "__name__", "") in ("jit", "pmap") and is_jax(made):
             return _JITS
     return BY_JAX if not isinstance(node, ast.Assign | ast.Expr) or _works(node) else _NAMES
 
@@ -399,101 +410,3 @@ def _is_context(item: ast.withitem, namespace: Namespace) -> bool:
         and isinstance(item.context_expr, ast.Call)
         and any(callee(item.context_expr.func, namespace) is known for known in _CONTEXTS)
     )
-
-
-class _Globals:
-    """Names that the functions and methods a cell may call read and write as globals.
-
-    Found from the names the cell reads, through the functions, classes, modules and containers they
-    hold, as far as these were defined in the notebook.
-    """
-
-    def __init__(self, names: Iterable[str], namespace: Namespace) -> None:
-        self.reads: set[str] = set()
-        self.writes: set[str] = set()
-        self.compiled: list[Any] = []  # what torch.compile has made of those that may be called
-        self.constant: list[types.FunctionType] = []  # whose result Dynamo takes for a constant
-        self.jax = False  # whether any of it is jax's
-        self.keywords: set[str] = set()  # that its functions pass on
-        self._namespace = namespace
-        self._seen: set[int] = set()
-        for name in names:
-            self._follow(namespace.get(name))
-
-    def _follow(self, value: Any) -> None:
-        if id(value) in self._seen or len(self._seen) > _MAX_FOLLOWED:
-            return
-        self._seen.add(id(value))
-        if is_compiled(value):
-            self.compiled.append(value)
-        self.jax = self.jax or _is_jax(value)
-        if isinstance(value, types.FunctionType) and vars(value).get("_dynamo_marked_constant"):
-            self.constant.append(value)
-        if isinstance(value, types.FunctionType):
-            if value.__globals__ is self._namespace:
-                self._read_code(value.__code__)
-            for cell in value.__closure__ or ():
-                with contextlib.suppress(ValueError):  # a variable not bound yet
-                    self._follow(cell.cell_contents)
-        elif isinstance(value, type):
-            if value.__module__ == self._namespace.get("__name__"):
-                self._follow_class(value)
-        else:
-            for item in _inside(value):
-                self._follow(item)
-
-    def _follow_class(self, kind: type) -> None:
-        for base in kind.__mro__:
-            for member in list(vars(base).values()) if base.__module__ == kind.__module__ else ():
-                self._follow(getattr(member, "__func__", getattr(member, "fget", member)))
-
-    def _read_code(self, code: types.CodeType) -> None:
-        reads: set[str] = set()
-        _collect(code, reads, self.writes)
-        self.keywords |= {word for each in codes(code) for word in _keywords(each)}
-        new = reads - self.reads
-        self.reads |= new
-        for name in new:
-            self._follow(self._namespace.get(name))
-
-
-_MAX_FOLLOWED = 2000
-
-
-def _is_jax(value: Any) -> bool:
-    """Whether it is an array of jax, a function that it jitted, a module or anything else of its."""
-    if isinstance(value, types.ModuleType):
-        name = value.__name__
-    elif isinstance(value, types.FunctionType | type):
-        name = value.__module__ or ""
-    else:
-        name = type(value).__module__
-    return name.partition(".")[0] in ("jax", "jaxlib")
-
-
-def _inside(value: Any) -> Iterable[Any]:
-    """What code a value may lead to."""
-    if isinstance(value, types.MethodType):
-        return (value.__self__, value.__func__)
-    if isinstance(value, list | tuple | set):
-        return list(value)[:_MAX_FOLLOWED]
-    if isinstance(value, dict):
-        return list(value.values())[:_MAX_FOLLOWED]
-    if isinstance(value, torch.nn.Module):
-        return {type(module) for module in value.modules()}
-    return () if isinstance(value, torch.Tensor | types.ModuleType) else (type(value),)
-
-
-def _keywords(code: types.CodeType) -> Iterable[str]:
-    """The names of arguments in its calls, which Python keeps among the constants."""
-    return (
-        word for each in code.co_consts if isinstance(each, tuple) for word in each if isinstance(word, str)
-    )
-
-
-def _collect(code: types.CodeType, reads: set[str], writes: set[str]) -> None:
-    for instruction in (found for each in codes(code) for found in dis.get_instructions(each)):
-        if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
-            reads.add(instruction.argval)
-        elif instruction.opname in ("STORE_GLOBAL", "DELETE_GLOBAL"):
-            writes.add(instruction.argval)

@@ -12,7 +12,8 @@ import torch
 
 from nbcompile.bench.measure.state import Snapshot
 from nbcompile.bench.measure.timing import unheard
-from nbcompile.compiler.capture.cell_to_function import CellStatement, is_shown
+from nbcompile.compiler.capture.cell_to_function import VALUE, CellStatement, is_shown
+from nbcompile.compiler.capture.losses import Place
 from nbcompile.compiler.capture.python_reasons import CALLS_BACKWARD, is_step
 from nbcompile.errors import MeasureError
 from nbcompile.notebook.cell.cell_run import CellPart, CellRun
@@ -26,15 +27,18 @@ _Loop = ast.For | ast.AsyncFor | ast.While
 def timed_part(run: CellRun, parts: Sequence[CellPart], *, train: bool) -> TimedCellPart | None:
     """What of a cell that has run is timed where ``parts`` are, one after the other; None where that is all
     that the cell does. ``train``: backward is timed with them."""
-    timed = {line for part in parts for member in part.members for line in _lines(member)}
+    timed = [member for part in parts for member in part.members]
     repeated = [(_loop_of(run, part), part) for part in parts]
     passes: dict[int, int] = {}
     for loop, part in repeated:
         if loop is not None and part.passes > 1:
             passes[loop.lineno] = max(passes.get(loop.lineno, 0), part.passes)
-    python = {*_in_python(run, train), *_idle_loops(run, timed)} - timed - passes.keys()
+    repeats = {(loop.lineno, loop.col_offset) for loop, part in repeated if loop and part.passes > 1}
+    idle = {*_in_python(run, train), *_idle_loops(run, timed)} - repeats
+    python = {place[0] for place in idle if not any(_is_in(place, member) for member in timed)}
     others = [part for part in run.parts.values() if part not in parts]
-    kept = {member.line for part in others for member in part.members} - timed
+    again = {line for member in timed for line in range(member.line, member.end_line + 1)}
+    kept = {member.line for part in others for member in part.members} - again
     if not (python or kept or passes):
         return None
     # Gradients are computed from Python, and are timed: then what Python took says nothing of its own lines.
@@ -225,6 +229,20 @@ def told_of_changes(parts: Iterable[CellPart], done: str = "timed") -> list[str]
     ]
 
 
+def without_backward(run: CellRun, compilation: Compilation, parts: Iterable[CellPart]) -> list[str]:
+    """Why there is no backward pass in the record of a cell with ``--train`` of which nothing is timed."""
+    if compilation.of_stage("backward") or any(left.reason == CALLS_BACKWARD for left in run.prepared.python):
+        return []
+    made = {name: value for name, value in run.namespace.items() if isinstance(value, torch.Tensor)}
+    made |= {VALUE.format(number): value for number, value in run.board.values.items()}
+    results = [made.get(name) for part in parts for name in part.function.results]
+    if any(getattr(each, "requires_grad", False) for each in results):
+        return [
+            "There is no backward pass here: the cell calls none, and --train runs it for the times alone."
+        ]
+    return ["There is no backward pass here: nothing needs a gradient."]
+
+
 def why_not_again(parts: Sequence[CellPart], error: str) -> str:
     """A sentence on parts that ran in the cell and raise ``error`` where they are run once more, without what
     stands before them. It says nothing of the cell: that makes those values anew when it is run again."""
@@ -252,29 +270,30 @@ _STATE = re.compile(r"^GLOBAL_STATE changed: (.*?)\s*$")
 _TWICE_THROUGH = re.compile(r"backward through the graph a second time")
 
 
-def _lines(member: CellStatement) -> range:
-    return range(member.line, member.end_line + 1)
+def _is_in(place: Place, member: CellStatement) -> bool:
+    return member.place <= place < (member.end_line, member.node.end_col_offset or 0)
 
 
-def _in_python(run: CellRun, train: bool) -> Iterable[int]:
-    """Lines that Python ran and that do more than name things. A function that torch.compile has made does
-    its work there too."""
+def _in_python(run: CellRun, train: bool) -> Iterable[Place]:
+    """Where statements begin that Python ran and that do more than name things. A function that
+    torch.compile has made does its work there too."""
     for left in run.prepared.python:
         inside = left.block < 0  # of a function: that is timed where it is called
         backward = train and left.reason == CALLS_BACKWARD
         if not inside and not backward and (not left.quiet or left.reason.startswith(OWN_COMPILE)):
-            yield left.line
+            yield left.place
     for number in run.left:
         if number in run.prepared.runs:
-            yield run.prepared.runs[number][0].line
+            yield run.prepared.runs[number][0].place
 
 
-def _idle_loops(run: CellRun, timed: set[int]) -> Iterable[int]:
+def _idle_loops(run: CellRun, timed: Sequence[CellStatement]) -> Iterable[Place]:
     """Loops that Python ran step by step, with nothing in them that is timed."""
-    left = {each.line for each in run.prepared.python if each.block >= 0}
+    left = {each.place for each in run.prepared.python if each.block >= 0}
     for loop in _loops(run):
-        if loop.lineno in left and not timed & set(range(loop.lineno, (loop.end_lineno or loop.lineno) + 1)):
-            yield loop.lineno
+        place, end = (loop.lineno, loop.col_offset), loop.end_lineno or loop.lineno
+        if place in left and not any(loop.lineno <= member.line <= end for member in timed):
+            yield place
 
 
 def _loop_of(run: CellRun, part: CellPart) -> _Loop | None:

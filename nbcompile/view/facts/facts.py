@@ -285,10 +285,10 @@ def _own_verdict(compilation: Compilation, pending: Pending | None) -> Verdict:
         return Verdict(f"{how}differs from eager in {where}", "bad", clip(bad[0].reason, 160))
     if not compilation.kernels and not compilation.graphs:
         left_out = [f"line {line.line}: {line.reason}" for line in compilation.lines if line.fate == "eager"]
-        told = [*compilation.notes, *left_out[::-1]]
-        return Verdict(
-            clip(ran_eager(told[0] if told else "nothing was captured"), 171), "bad" if told else "none"
-        )
+        more = f" (and {len(left_out) - 1} more)" if left_out[1:] and not compilation.notes else ""
+        told = (*compilation.notes, *left_out, "nothing was captured")[0]
+        tone: Tone = "bad" if compilation.notes or left_out else "none"
+        return Verdict(clip(ran_eager(told), 171 - len(more)) + more, tone)
     left = _left_to_eager(compilation)
     if left and (compilation.execution == "interpreted" or not compilation.of_stage("fused")):
         return Verdict(clip(ran_eager(left[0]), 171), "bad")

@@ -8,6 +8,7 @@ from nbcompile.record.compilation import Compilation, TimedCellPart
 from nbcompile.units import count_text, seconds_text
 
 _NOT_TIMED = "not timed"
+_PART_NOT_TIMED = "part of it is not timed"
 _FEW = 4  # lines that are named
 
 
@@ -29,11 +30,11 @@ def left_out(compilation: Compilation) -> str:
     told = []
     if part.loops and not _is_single(part):
         told.append(f"{_passes(part)} timed")
-    if part.python:
-        one = len(part.python) == 1
-        told.append(
-            f"{_named(part.python)} {'runs' if one else 'run'} in Python and {_are(part.python)} not timed"
-        )
+    shared = _shared(compilation, part)
+    for of, lines in (("", [line for line in part.python if line not in shared]), ("part of ", shared)):
+        if lines:
+            run = "run" if len(lines) > 1 and not of else "runs"
+            told.append(f"{of}{_named(lines)} {run} in Python and {'is' if of else _are(lines)} not timed")
     if part.kept:
         told.append(f"{_named(part.kept)} cannot be run again and {_are(part.kept)} not timed")
     return "; ".join(told)
@@ -57,13 +58,13 @@ def line_why(compilation: Compilation, line: int, why: str) -> str:
     """``why``, with what :func:`line_left_out` says of the line: of a loop that comes first, for it is what
     its times hang on, and rows are cut."""
     outside = line_left_out(compilation, line)
-    said = (why, outside) if outside == _NOT_TIMED else (outside, why)
+    said = (why, outside) if is_left_out(compilation, line) else (outside, why)
     return "; ".join(filter(None, said))
 
 
 def is_left_out(compilation: Compilation, line: int) -> bool:
-    """Whether a line is in no time at all."""
-    return line_left_out(compilation, line) == _NOT_TIMED
+    """Whether what Python does at a line, or all of it, is in no time."""
+    return line_left_out(compilation, line) in (_NOT_TIMED, _PART_NOT_TIMED)
 
 
 def line_left_out(compilation: Compilation, line: int) -> str:
@@ -72,7 +73,7 @@ def line_left_out(compilation: Compilation, line: int) -> str:
     if part is None:
         return ""
     if line in part.python or line in part.kept:
-        return _NOT_TIMED
+        return _PART_NOT_TIMED if line in _shared(compilation, part) else _NOT_TIMED
     passes = next((loop.passes for loop in part.loops if loop.line == line), 0)
     return f"one pass of {passes:,} is timed" if passes else ""
 
@@ -90,6 +91,15 @@ def calls_text(compilation: Compilation, count: int) -> str:
 
 def _shown(compilation: Compilation) -> TimedCellPart | None:
     return compilation.timed_part if compilation.measurements else None
+
+
+def _shared(compilation: Compilation, part: TimedCellPart) -> list[int]:
+    """Lines of which something is timed and something else runs in Python."""
+    own = {
+        next((span.line for span in node.spans if not span.file), 0)
+        for graph in compilation.of_stage("fx") for node in graph.nodes
+    }  # fmt: skip
+    return [line for line in part.python if line in own and line not in part.kept]
 
 
 def _is_single(part: TimedCellPart) -> bool:

@@ -29,7 +29,7 @@ def plot(compilation: Compilation, chart: str, what: str) -> plotly.graph_object
     if chart and chart not in CHARTS:
         raise MeasureError(
             f"{chart!r} is no chart of a record.",
-            advice=f"{did_you_mean(chart, CHARTS)}Charts: {', '.join(CHARTS)}.",
+            advice=f"{did_you_mean(str(chart), CHARTS)}Charts: {', '.join(CHARTS)}.",
         )
     for make, _ in (CHARTS[chart],) if chart else CHARTS.values():
         figure = make(compilation, what)

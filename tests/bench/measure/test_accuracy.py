@@ -142,6 +142,8 @@ def test_three_times_eagers_error_disagrees_and_says_how_much() -> None:
     found, _ = verdicts(eager, sloppy, (x, y))
     assert not found["output"].agrees and "times eager's" in found["output"].reason
     assert verdicts(eager, lambda x, y: x * y.reciprocal(), (x, y))[0]["output"].agrees
+    far = verdicts(eager, lambda x, y: x / y * 2, (x, y))[0]["output"]
+    assert far.reason.endswith(", more than 1,000 times eager's"), "15326865.6 says no more"
 
 
 def test_more_exact_than_eager_agrees() -> None:

@@ -274,3 +274,19 @@ def test_why_a_statement_is_left_to_python_is_not_told_in_symbols() -> None:
 )
 def test_a_recompile_is_told_without_dynamos_own_checks(said: str, reason: str) -> None:
     assert clean_reason(said) == reason
+
+
+@pytest.mark.parametrize(
+    ("explanation", "reason"),
+    [
+        ("Dynamo does not know how to trace builtin operator <built-in function add> with tensor arguments",
+         "Dynamo does not know add of these: a tensor, or a number that is drawn at random"),
+        ("Dynamo cannot call <function f at 0x7f9b7630aac0> here", "Dynamo cannot call f here"),
+        ("Dynamo has no <bound method A.g of <__main__.A object at 0x7f9b7630aac0>>",
+         "Dynamo has no <bound method A.g of <__main__.A object>>"),
+        ("Dynamo has intentionally marked that the function `<function g at 0x7f12>` is left",
+         "g is left to Python: Dynamo does not follow it"),
+    ],
+)  # fmt: skip
+def test_no_place_in_memory_is_told(explanation: str, reason: str) -> None:
+    assert explain("some kind", f"some kind\n  Explanation: {explanation}\n")[0] == reason
