@@ -312,6 +312,7 @@ class NbCompile(Magics):
             return
         run, options, place = current.run, current.options, current.place
         programs = current.stop_watching()
+        run.namespace = run.namespace or self._ip.user_ns  # else its first part has found it
         run.finish(result.error_in_exec)
         modes = None
         try:

@@ -491,3 +491,25 @@ def test_a_line_that_cannot_become_a_function_is_named_once(
     record = notebook.records[-1]
     assert record.lines[0].reason == "cannot become a function: too deep"
     assert "line 2 ran eagerly: cannot become a function: too deep" in record.notes
+
+
+OWN_STATE = (
+    "class State:\n    def __init__(self, t): self.t = t\n    def step(self): return State(self.t * 2)\n"
+    "    def item(self): return self.t.sin()\n    def eval(self): return self.t.cos()\n"
+    "    def backward(self): return self.t * 3\nst = State(torch.randn(4))"
+)
+
+
+@pytest.mark.parametrize("name", ["step", "item", "eval", "backward"])
+@pytest.mark.parametrize("cell", ["y = st.{}()", "z = x * 2\nst.{}()\nw = z + 1"], ids=["alone", "between"])
+def test_a_method_of_a_class_of_ones_own_is_not_called_torchs(
+    notebook: Notebook, cell: str, name: str
+) -> None:
+    notebook.fresh(f"{SETUP}\n{OWN_STATE}")
+    notebook.run(f"%%compile --no-bench\n{cell.format(name)}")
+    record = notebook.records[-1]
+    reasons = {each.reason for each in (*record.lines, *record.breaks)} - {""}
+    said = "is left to Python as torch has a method of this name: in a function, it is compiled"
+    assert reasons == {f".{name}() of State {said}"}
+    notebook.run(f"%%compile --no-bench\ndef call(state): return state.{name}()\ny = call(st)")
+    assert notebook.records[-1].lines[-1].fate == "compiled" and notebook.records[-1].kernels

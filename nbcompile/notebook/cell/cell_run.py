@@ -53,6 +53,7 @@ from nbcompile.notebook.cell.planning import (
     CHANGED_GLOBAL,
     is_quiet,
     may_part,
+    of_ones_own,
     plan,
     stays_global,
     told_of_functions,
@@ -474,4 +475,6 @@ class CellRun:
         for line, reason in doubts:
             self.notes.append(f"line {line} ran eagerly: {reason}")
         self._doubts = []
+        python, tree = self.prepared.python, self.prepared.tree
+        python[:] = [of_ones_own(left, tree, self.namespace) for left in python]
         self._parted()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import dataclasses
 import inspect
 import itertools
 import sys
@@ -15,8 +16,8 @@ from typing import Any
 import torch
 from torch.optim.lr_scheduler import LRScheduler
 
-from nbcompile.bench.measure.code_objects import runs_code_unasked
-from nbcompile.compiler.capture.cell_to_function import CellStatement
+from nbcompile.bench.measure.code_objects import is_users_class, runs_code_unasked
+from nbcompile.compiler.capture.cell_to_function import CellStatement, PythonStatement
 from nbcompile.compiler.capture.losses import together_for_backward
 from nbcompile.compiler.capture.python_reasons import (
     CHANGES_CONTAINER,
@@ -152,6 +153,25 @@ def twice_differentiated(tree: ast.AST, namespace: Namespace) -> bool:
             if not (isinstance(part.value, ast.Constant) and not part.value.value):
                 return True
     return _TWICE in ReachedGlobals(names_read(tree), namespace).keywords
+
+
+def of_ones_own(left: PythonStatement, tree: ast.AST, namespace: Namespace) -> PythonStatement:
+    """A statement that Python was left for the name of a method it calls, with another reason where that is
+    no method of torch's but of a class of the user's: only now, when it has run, is that known."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.stmt) and (node.lineno, node.col_offset) == left.place:
+            for call in (part for part in ast.walk(node) if isinstance(part, ast.Call)):
+                name = call.func.attr if isinstance(call.func, ast.Attribute) else ""
+                if name and left.reason.startswith(f".{name}() "):
+                    owner = callee(call.func.value, namespace)  # type: ignore[attr-defined]
+                    if is_users_class(type(owner)) and not isinstance(owner, _TORCHS):
+                        said = f".{name}() of {type(owner).__name__} {_BY_ITS_NAME}"
+                        return dataclasses.replace(left, reason=said)
+    return left
+
+
+_TORCHS = (torch.Tensor, torch.nn.Module, torch.optim.Optimizer, LRScheduler, torch.amp.GradScaler)
+_BY_ITS_NAME = "is left to Python as torch has a method of this name: in a function, it is compiled"
 
 
 def is_quiet(reason: str) -> bool:
