@@ -74,3 +74,8 @@ def test_a_wrong_argument_is_told_of(name: str, tmp_path: Path) -> None:
 def test_check_takes_a_tuple_of_arguments_as_compare_and_doctor_do() -> None:
     report = nbcompile.check(f, (torch.linspace(0, 1, 8),), backend="eager")
     assert report.agrees
+
+
+def test_inputs_of_a_sweep_come_from_a_function() -> None:
+    with pytest.raises(OptionError, match="come from a function that makes them, not from Tensor"):
+        nbcompile.compare(torch.sin, torch.ones(4), {"dtype": ["float32"]})

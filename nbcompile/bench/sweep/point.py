@@ -98,7 +98,12 @@ def run_point(
 
 
 def check_keys(make: Callable[..., Any], keys: Iterable[str]) -> None:
-    """OptionError where a function that makes inputs cannot be given these by name."""
+    """OptionError where a function that makes inputs cannot be given these by name, or is none."""
+    if not callable(make):
+        raise OptionError(
+            f"inputs of a sweep come from a function that makes them, not from {type(make).__name__}.",
+            advice="Give lambda: x, or a function whose parameters the grid names.",
+        )
     parameters = inspect.signature(make).parameters
     takes_all = any(each.kind is each.VAR_KEYWORD for each in parameters.values())
     unknown = [] if takes_all else [key for key in dict.fromkeys(keys) if key not in parameters]

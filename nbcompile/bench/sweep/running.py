@@ -77,8 +77,8 @@ def sweep(
     compiles = parsed.settings(fullgraph)
     elsewhere = isolated or executor is not None
     _check(elsewhere and compile is not None, timeout, isolated)
-    program = _program(fn, make_inputs, compiles)
     measuring = Measuring(budget=budget, memory=isolated, **settings)
+    program = _program(fn, make_inputs, compiles)
     keys, kept = keys_of(program, compiles, measuring, isolated), PointStore(store)
     run = _Run(compiles, keys, kept, _finished(compiles, keys, kept, resume), progress or _Line())
     try:
