@@ -78,6 +78,8 @@ def _table(eager_random: bool, gpu: bool) -> Table:
         table[scatter] = functools.partial(_into_own_memory, scatter)
     table[aten.native_group_norm.default] = _group_norm_of_mixed_types
     table[aten.roll.default] = layouts.roll
+    sigmoid = aten.log_sigmoid_forward.default
+    table[sigmoid] = functools.partial(layouts.log_sigmoid_forward, table[sigmoid])
     table[aten.smooth_l1_loss_backward.default] = losses.smooth_l1_loss_backward
     table[aten.binary_cross_entropy.default] = losses.binary_cross_entropy
     table[aten.nll_loss_backward.default] = losses.nll_loss_backward

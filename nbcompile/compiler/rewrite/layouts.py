@@ -3,7 +3,7 @@ with eager: what reads a result by its strides, in the graph or after it, goes b
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -33,3 +33,12 @@ def roll(x: Tensor, shifts: Sequence[Any], dims: Sequence[int] = ()) -> Tensor:
 def _in_rows(x: Tensor) -> bool:
     """Whether ATen lays out in row-major order what it makes in the memory format of ``x``."""
     return suggest_memory_format(x) == torch.contiguous_format
+
+
+def log_sigmoid_forward(
+    rewrite: Callable[[Tensor], tuple[Tensor, Tensor]], x: Tensor
+) -> tuple[Tensor, Tensor]:
+    """A CPU's kernel makes rows of whatever lies otherwise; torch's ``rewrite`` is traced with the strides of
+    ``x``, as a GPU's kernel gives them."""
+    made, kept = rewrite(x)
+    return (made.contiguous() if x.device.type == "cpu" else made), kept

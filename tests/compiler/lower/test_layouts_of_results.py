@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 import nbcompile
 from tests.nightly import few
@@ -66,3 +67,17 @@ def test_what_is_rolled_is_read_by_its_strides(dynamic: bool) -> None:
         return x.roll(1, 0).as_strided((7,), (1,)), (x.roll((1, 2), (2, 3)) * 2).as_strided((7,), (1,))
 
     lies_as_eagers(function, channels_last(4, 4, 5, 6), dynamic=dynamic)
+
+
+@few(4)
+@pytest.mark.parametrize("layout", [name for name in LAYOUTS if name != "empty"])
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_logarithms_of_sigmoids(layout: str, dynamic: bool) -> None:
+    def function(x: Tensor) -> tuple[Tensor, ...]:
+        return (
+            F.logsigmoid(x),
+            F.logsigmoid(x * 2).exp(),
+            F.logsigmoid(x.transpose(0, 1)).as_strided((7,), (1,)),
+        )
+
+    lies_as_eagers(function, LAYOUTS[layout](), dynamic=dynamic)
