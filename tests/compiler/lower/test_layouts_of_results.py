@@ -81,3 +81,13 @@ def test_logarithms_of_sigmoids(layout: str, dynamic: bool) -> None:
         )
 
     lies_as_eagers(function, LAYOUTS[layout](), dynamic=dynamic)
+
+
+@few(4)
+@pytest.mark.parametrize("layout", [name for name in LAYOUTS if name not in ("empty", "one channel")])
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_shuffled_channels(layout: str, dynamic: bool) -> None:
+    def function(x: Tensor) -> tuple[Tensor, ...]:
+        return F.channel_shuffle(x, 2), torch.nn.ChannelShuffle(2)(x * 2) + 1, F.channel_shuffle(x, groups=1)
+
+    lies_as_eagers(function, LAYOUTS[layout](), dynamic=dynamic)
