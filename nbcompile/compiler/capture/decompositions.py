@@ -17,7 +17,7 @@ from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND, elementwise_dty
 
 from nbcompile.compiler.capture.lists_of_tensors import by_place
 from nbcompile.compiler.capture.lost.refused import checked
-from nbcompile.compiler.rewrite import losses
+from nbcompile.compiler.rewrite import layouts, losses
 from nbcompile.compiler.rewrite.weight_norm import weight_norm_interface_backward
 from nbcompile.options import Options
 
@@ -77,6 +77,9 @@ def _table(eager_random: bool, gpu: bool) -> Table:
     for scatter in (aten.slice_scatter.default, aten.select_scatter.default, aten.diagonal_scatter.default):
         table[scatter] = functools.partial(_into_own_memory, scatter)
     table[aten.native_group_norm.default] = _group_norm_of_mixed_types
+    table[aten.roll.default] = layouts.roll
+    sigmoid = aten.log_sigmoid_forward.default
+    table[sigmoid] = functools.partial(layouts.log_sigmoid_forward, table[sigmoid])
     table[aten.smooth_l1_loss_backward.default] = losses.smooth_l1_loss_backward
     table[aten.binary_cross_entropy.default] = losses.binary_cross_entropy
     table[aten.nll_loss_backward.default] = losses.nll_loss_backward

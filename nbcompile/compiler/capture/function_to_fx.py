@@ -23,6 +23,7 @@ from nbcompile.compiler.capture.lost.dropout import off_is_its_input, with_repea
 from nbcompile.compiler.capture.lost.margins import as_the_kernel_does
 from nbcompile.compiler.capture.lost.out import copy_into_out
 from nbcompile.compiler.capture.lost.python_draws import told_as_they_come
+from nbcompile.compiler.capture.lost.shuffles import shuffled_as_they_lie
 from nbcompile.compiler.linear_cross_entropy.rewrite import chunk_linear_cross_entropy
 from nbcompile.compiler.rare_collections import rare_collections
 from nbcompile.compiler.rewrite.attention import choose_attention
@@ -63,10 +64,17 @@ def _margins(graph: FxGraph, setting: passes.Setting) -> FxGraph:
     return graph
 
 
+def _shuffles(graph: FxGraph, setting: passes.Setting) -> FxGraph:
+    if written := shuffled_as_they_lie(graph.module):
+        setting.said.append(f"{count_text(written, 'channel_shuffle')} laid out as ATen's kernel does")
+    return graph
+
+
 FX_PASSES = (
     passes.Pass("dropout", _dropout),
     passes.Pass("out=", _out),
     passes.Pass("margin losses", _margins),
+    passes.Pass("channel_shuffle", _shuffles),
     passes.Pass("linear + cross_entropy", chunk_linear_cross_entropy),
     passes.Pass("attention", _attention),
 )

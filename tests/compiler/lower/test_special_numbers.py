@@ -136,3 +136,19 @@ def test_the_slope_of_gelu_far_from_0_is_that_of_its_limit() -> None:
     x = torch.tensor([-1e18, -1e14, -1e13, -5.0, 0.0, 5.0, 1e14], requires_grad=True)
     found, expected = (torch.autograd.grad(f(x).sum(), x)[0] for f in (run, function))
     torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_deviations_far_from_0_keep_their_digits(dynamic: bool) -> None:
+    """A float32 mean of numbers near a million is off by as much as they differ."""
+    x = torch.randn(6, 257, generator=torch.Generator().manual_seed(0)) + 1e6
+
+    def spread(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        over_all = torch.var_mean(x, correction=0)
+        return x.var(1), x.var(0), x.var((0, 1), correction=0), *torch.var_mean(x, 1), *over_all, x.std(1)
+
+    for each in (x, x.t().contiguous().t(), x[:, ::2]):
+        torch._dynamo.reset()
+        run = nbcompile.compile(spread, dynamic=dynamic, options={"cache": False})
+        exact = [item.float() for item in spread(each.double())]
+        torch.testing.assert_close(list(run(each)), exact, rtol=1e-6, atol=0)

@@ -350,15 +350,22 @@ _FINITE_SPREAD_SAMPLES = [sample for sample in _SPREAD_SAMPLES if not sample.nam
 
 
 def _variance(
-    b: Builder, x: View, dims: Dims, correction: Number | None, keepdim: bool, *, wide: bool = False
+    b: Builder, x: View, dims: Dims, correction: Number | None, keepdim: bool, *, root: bool = False
 ) -> tuple[View, View]:
+    """The variance, or with ``root`` the deviation, and the mean. On a CPU both are counted in float64, as
+    eager's kernels for it have them: far from 0 a float32 mean is off by as much as the deviations are, and
+    under a root squares beyond float32, or below, are numbers again. Of half types float32 is enough for
+    their variance. A GPU's kernels have float32 (and torch rewrites ``std`` there)."""
+    wide = root or (x.dtype == torch.float32 and not b.options.chip.is_gpu)
     mean, square, count = moments(b, x, dims, wide=wide)
-    less = 1 if correction is None else correction
-    value = b.pointwise(
-        lambda square: square / count_value(count, square.dtype, less),
-        square,
-        dtype=square.dtype if wide else None,
-    )
+    less, dtype = 1 if correction is None else correction, b.result_dtype()
+
+    def body(square: Expr) -> Expr:
+        value = square / count_value(count, square.dtype, less)
+        return op("sqrt", value) if root else value
+
+    value = b.pointwise(body, square, dtype=dtype, compute=square.dtype)
+    mean = mean if mean.dtype == dtype else b.copy(mean, dtype, name="mean")
     return spread_out(value, x, dims, keepdim), spread_out(mean, x, dims, keepdim)
 
 
@@ -376,18 +383,15 @@ def var_mean(
     b: Builder, x: View, dim: Dims = None, *, correction: Number | None = None, keepdim: bool = False
 ) -> tuple[View, View]:
     """The variance as :func:`var` has it, and the mean that it was computed with."""
-    value, mean = _variance(b, x, dim, correction, keepdim)
-    dtype = b.result_dtype(1)
-    return value, mean if mean.dtype == dtype else b.copy(mean, dtype, name="mean")
+    return _variance(b, x, dim, correction, keepdim)
 
 
 @lowering(aten.std.correction, samples=[*_SPREAD_SAMPLES, *_FAR_OUT])
 def std(
     b: Builder, x: View, dim: Dims = None, *, correction: Number | None = None, keepdim: bool = False
 ) -> View:
-    """The square root of :func:`var`, whose squares eager sums in float64: those of a float32 number may be
-    beyond its type, or below."""
-    return _deviation(b, x, dim, correction, keepdim)[0]
+    """The square root of :func:`var`, which may be beyond the type of ``x``, or below."""
+    return _variance(b, x, dim, correction, keepdim, root=True)[0]
 
 
 @lowering(aten.std_mean.correction, samples=[*_FINITE_SPREAD_SAMPLES, *_FAR_OUT])
@@ -395,13 +399,7 @@ def std_mean(
     b: Builder, x: View, dim: Dims = None, *, correction: Number | None = None, keepdim: bool = False
 ) -> tuple[View, View]:
     """The deviation as :func:`std` has it, and the mean that it was computed with."""
-    return _deviation(b, x, dim, correction, keepdim)
-
-
-def _deviation(b: Builder, x: View, dim: Dims, correction: Number | None, keepdim: bool) -> tuple[View, View]:
-    value, mean = _variance(b, x, dim, correction, keepdim, wide=True)
-    root = b.pointwise(lambda value: op("sqrt", value), value, dtype=b.result_dtype(), compute=value.dtype)
-    return root, mean if mean.dtype == root.dtype else b.copy(mean, root.dtype, name="mean")
+    return _variance(b, x, dim, correction, keepdim, root=True)
 
 
 # -- lengths ------------------------------------------------------------------------------------
