@@ -62,6 +62,7 @@ WHOLE = {
         "capture/fixed_sizes.py",
         "fix_sizes",
     ): "no guard can name a size, so no call could be told from another",
+    ("capture/lost/in_dynamo.py", "_constant_but_arrays"): "no graph: Dynamo asks whether it is a constant",
     ("capture/lost/refused.py", "*"): "a program that eager refuses, which says so",
     ("capture/fx_to_aten.py", "compile_one"): "AOTAutograd's own graph is wrong",
     ("capture/fx_to_aten.py", "_compiled"): "torch supposes a size that a branch does not give",

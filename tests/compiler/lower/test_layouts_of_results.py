@@ -49,7 +49,7 @@ ROLLS: list[tuple[Any, ...]] = [
 ]  # fmt: skip
 
 
-@few(12)
+@few(6)
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_rolled(layout: str, dynamic: bool) -> None:
