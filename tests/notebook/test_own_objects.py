@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.nightly import few
 from tests.notebook.conftest import Notebook, near
 from tests.notebook.test_fates import SETUP
 
@@ -45,6 +46,7 @@ x, own, module, items = torch.randn(4, 4), Own(), Module(), Items()
 """
 
 
+@few(4)
 @pytest.mark.parametrize(
     "line",
     ["y = own.energy", "own.energy", "y = own.made", "y = module.norm", "own.half = x", "a, b = own",
@@ -60,6 +62,7 @@ def test_what_runs_code_of_the_users_without_a_call_is_compiled(notebook: Notebo
     assert notebook.records[-1].kernels
 
 
+@few(3)
 @pytest.mark.parametrize(
     "line", ["y = own.k", "y = x.T", "y = module.linear", "y = module.linear.weight", "a, b = [x, x]"]
 )
@@ -84,6 +87,7 @@ OWN_STATE = (
 )
 
 
+@few(3)
 @pytest.mark.parametrize("name", ["step", "item", "eval", "backward"])
 @pytest.mark.parametrize("cell", ["y = st.{}()", "z = x * 2\nst.{}()\nw = z + 1"], ids=["alone", "between"])
 def test_a_method_of_a_class_of_ones_own_is_not_called_torchs(

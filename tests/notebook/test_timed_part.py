@@ -9,6 +9,7 @@ from nbcompile.record.measured import TimedLoop
 from nbcompile.record.provenance import Links
 from nbcompile.view import to_text
 from nbcompile.view.facts.facts import error_line, facts, verdict
+from tests.nightly import few
 from tests.notebook.conftest import Notebook
 
 SETUP = (
@@ -51,6 +52,7 @@ def test_a_line_that_python_runs_is_not_in_the_times_and_that_is_said(notebook: 
     assert "line 3 runs in Python and is not timed" in verdict(record).text
 
 
+@few(3)
 @pytest.mark.parametrize(
     ("body", "python"),
     [
@@ -222,6 +224,7 @@ def test_a_compile_that_fails_for_the_timing_alone_is_not_the_cells(notebook: No
     assert "ran eager" not in to_text(record)
 
 
+@few(3)
 @pytest.mark.parametrize(
     ("reads", "line"),
     [
@@ -291,6 +294,7 @@ BREAKING = (
 )
 
 
+@few(2)
 @pytest.mark.parametrize(
     ("body", "runs"),
     [
@@ -328,6 +332,7 @@ rotary = Rotary()
 )
 
 
+@few(3)
 @pytest.mark.parametrize(
     ("body", "place", "same"),
     [
