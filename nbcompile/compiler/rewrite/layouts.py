@@ -18,16 +18,20 @@ def roll(x: Tensor, shifts: Sequence[Any], dims: Sequence[int] = ()) -> Tensor:
     """A CPU's kernel puts two pieces one after the other, and those of a tensor with its channels last lie
     as that does; where one is empty, in row-major order, as torch traces all of them. Such a tensor is
     rolled as its memory lies. A GPU's kernel has row-major order always."""
-    if x.device.type != "cpu" or not dims or len(dims) != len(shifts) or _in_rows(x):
+    in_rows = x.device.type != "cpu" or not dims or len(dims) != len(shifts) or _in_rows(x)
+    if in_rows or _leaves_a_piece_empty(x, shifts, dims):
         return NotImplemented  # type: ignore[no-any-return]  # the op stays as it is
-    if any(guard_or_false(extent == 0) for extent in x.shape):  # a copy, traced as such
-        return NotImplemented  # type: ignore[no-any-return]
-    if any(guard_or_false(shift % x.shape[dim] == 0) for shift, dim in zip(shifts, dims, strict=True)):
-        return NotImplemented  # type: ignore[no-any-return]
     order = [0, *range(2, x.dim()), 1]
     places = [order.index(dim % x.dim()) for dim in dims]
     made: Tensor = aten.roll.default(x.permute(order), shifts, places)
     return made.permute([order.index(dim) for dim in range(x.dim())])
+
+
+def _leaves_a_piece_empty(x: Tensor, shifts: Sequence[Any], dims: Sequence[int]) -> bool:
+    """Whether there is nothing in ``x``, or some shift is none."""
+    nothing = any(guard_or_false(extent == 0) for extent in x.shape)
+    none = (shift % x.shape[dim] == 0 for shift, dim in zip(shifts, dims, strict=True))
+    return nothing or any(map(guard_or_false, none))
 
 
 def _in_rows(x: Tensor) -> bool:

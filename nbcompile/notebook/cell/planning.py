@@ -158,14 +158,15 @@ def twice_differentiated(tree: ast.AST, namespace: Namespace) -> bool:
 def of_ones_own(left: PythonStatement, tree: ast.AST, namespace: Namespace) -> PythonStatement:
     """A statement that Python was left for the name of a method it calls, with another reason where that is
     no method of torch's but of a class of the user's: only now, when it has run, is that known."""
+    if not left.reason.startswith("."):
+        return left
     for node in ast.walk(tree):
         if isinstance(node, ast.stmt) and (node.lineno, node.col_offset) == left.place:
-            for call in (part for part in ast.walk(node) if isinstance(part, ast.Call)):
-                name = call.func.attr if isinstance(call.func, ast.Attribute) else ""
-                if name and left.reason.startswith(f".{name}() "):
-                    owner = callee(call.func.value, namespace)  # type: ignore[attr-defined]
+            for method in (part for part in ast.walk(node) if isinstance(part, ast.Attribute)):
+                if left.reason.startswith(f".{method.attr}() "):
+                    owner = callee(method.value, namespace)
                     if is_users_class(type(owner)) and not isinstance(owner, _TORCHS):
-                        said = f".{name}() of {type(owner).__name__} {_BY_ITS_NAME}"
+                        said = f".{method.attr}() of {type(owner).__name__} {_BY_ITS_NAME}"
                         return dataclasses.replace(left, reason=said)
     return left
 

@@ -13,19 +13,12 @@ import torch
 from torch import Tensor, fx
 from torch.nn import functional as F
 
+from nbcompile.compiler.capture.lost.calls import put_in_place_of
+
 
 def as_the_kernel_does(module: fx.GraphModule) -> int:
     """Put ours in place of each in a captured graph and the graphs within it; how many there were."""
-    found = 0
-    for part in module.modules():
-        if isinstance(part, fx.GraphModule):
-            calls = part.graph.find_nodes(op="call_function", target=F.multilabel_margin_loss)
-            for node in calls:
-                node.target = multilabel_margin_loss
-            if calls:
-                part.recompile()
-            found += len(calls)
-    return found
+    return put_in_place_of(module, F.multilabel_margin_loss, multilabel_margin_loss)
 
 
 def multilabel_margin_loss(

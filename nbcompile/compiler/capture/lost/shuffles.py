@@ -9,19 +9,12 @@ import torch
 from torch import Tensor, fx
 from torch._prims_common import suggest_memory_format
 
+from nbcompile.compiler.capture.lost.calls import put_in_place_of
+
 
 def shuffled_as_they_lie(module: fx.GraphModule) -> int:
     """Put ours in place of each in a captured graph and the graphs within it; how many there were."""
-    found = 0
-    for part in module.modules():
-        if isinstance(part, fx.GraphModule):
-            calls = part.graph.find_nodes(op="call_function", target=torch.channel_shuffle)
-            for node in calls:
-                node.target = channel_shuffle
-            if calls:
-                part.recompile()
-            found += len(calls)
-    return found
+    return put_in_place_of(module, torch.channel_shuffle, channel_shuffle)
 
 
 def channel_shuffle(input: Tensor, groups: Any) -> Tensor:

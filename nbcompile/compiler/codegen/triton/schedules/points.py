@@ -10,7 +10,7 @@ from nbcompile.compiler.codegen.triton.dims import Condition, Dim, Scope
 from nbcompile.compiler.codegen.triton.nests import TritonNest
 from nbcompile.compiler.codegen.triton.tile_expression import named
 from nbcompile.compiler.codegen.triton.tile_printer import TilePrinter
-from nbcompile.compiler.kernel_ir.values import Value
+from nbcompile.compiler.kernel_ir.values import Value, walk_values
 from nbcompile.compiler.loop_ir.index import index
 from nbcompile.compiler.schedule.points import Bands, ByRows, Joined, Parts, Points, Square, joined
 from nbcompile.compiler.stages import Config
@@ -169,25 +169,23 @@ class JoinedNest(LinesNest):
     def write(self) -> None:
         p, grid, configs = self.head()
         levels = [*joined(item.value for item in self.values.stores)]
-        scope = {guard.number: named(p.fresh("part")) for guard in levels[0]}
+        scope: Scope = {}
+        chains: list[list[Value]] = []  # of each value that is joined, its guards from the first part on
         for guard in levels[0]:
-            p.out.add(f"{scope[guard.number]} = {p.full('0', guard.dtype)}")
-        chains = [[guard] for guard in levels[0]]
-        for chain in chains:
-            while len(chain) < len(levels):
-                chain.append(chain[-1].args[1])
+            scope[guard.number] = named(p.fresh("part"))
+            p.out.add(f"{scope[guard.number]} = {p.full('0', guard.dtype)}", [guard.origin])
+            chains.append([guard])
+            while len(chains[-1]) < len(levels):
+                chains[-1].append(chains[-1][-1].args[1])
         edges = (0, *self.plan.edges)
         for number, guards in enumerate(zip(*chains, strict=True)):
             test, axes = p.test(guards[0], {}, ())
             inside = Condition(f"({test})" if " & " in test else test, p.dims_of(axes))
-            self.part(p, scope, inside, edges[number : number + 2], {
-                chain[0].number: guard.args[0] for chain, guard in zip(chains, guards, strict=True)
-            })  # fmt: skip
+            parts = {chain[0]: guard.args[0] for chain, guard in zip(chains, guards, strict=True)}
+            self.part(p, scope, inside, edges[number : number + 2], parts)
         item, _, high = chains[0][-1].bounds[0]
-        last = f"({p.place(item, {}).bare} >= {high})"
-        self.part(p, scope, Condition(last, p.dims_of(item.axes())), edges[-1:], {
-            chain[0].number: chain[-1].args[1] for chain in chains
-        })  # fmt: skip
+        beyond = Condition(f"({p.place(item, {}).bare} >= {high})", p.dims_of(item.axes()))
+        self.part(p, scope, beyond, edges[-1:], {chain[0]: chain[-1].args[1] for chain in chains})
         self.store_all(p, self.values.stores, scope)
         self.add(self.symbol, p, grid, configs)
 
@@ -197,13 +195,14 @@ class JoinedNest(LinesNest):
         scope: Scope,
         inside: Condition,
         edges: Sequence[int],
-        values: Mapping[int, Value],
+        values: Mapping[Value, Value],
     ) -> None:
-        """What the program takes from one part, if it has points of it."""
+        """What the program takes from one part, if it has points of it; ``values``: by what is joined."""
         tests = [f"(start + RBLOCK > {edges[0]})"] * (edges[0] > 0)
         tests += [f"(start < {edge})" for edge in edges[1:]]
         p.out.enter(f"if {' & '.join(tests)}:", axes=())
-        for number, value in values.items():
-            name = scope[number]
-            p.out.add(f"{name} = tl.where({inside.mask}, {p.text(value, {}, [inside])}, {name})")
+        for joined_value, value in values.items():
+            name = scope[joined_value.number]
+            origins = [joined_value.origin, *(each.origin for each in walk_values([value]))]
+            p.out.add(f"{name} = tl.where({inside.mask}, {p.text(value, {}, [inside])}, {name})", origins)
         p.out.leave()

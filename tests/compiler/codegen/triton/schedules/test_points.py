@@ -193,6 +193,9 @@ def test_of_many_parts_a_program_passes_over_those_without_a_point(dtype: torch.
     text = source.kernels[0].text
     assert "    if (start + RBLOCK > 350) & (start < 400):\n" in text
     assert "    if (start + RBLOCK > 1600):\n" in text
+    linked = dict(source.kernels[0].lines)
+    computing = [n for n, line in enumerate(text.splitlines(), 1) if "part" in line and " = " in line]
+    assert len(computing) == 1 + len(MANY) and all(linked.get(line) for line in computing)
     for candidate in range(len(source.launches[0].configs)):
         got = run_interpreted(source, graph, inputs, candidate=candidate)
         torch.testing.assert_close(got, list(many(*inputs)))
