@@ -94,7 +94,7 @@ def _held_by_thread(tile: int, warps: int) -> int:
 
 def _points(plan: Points) -> Iterator[Schedule]:
     for block, warps in product((256, 512, 1024, 2048, 4096), (1, 2, 4, 8)):
-        if plan.x and 4 <= _held_by_thread(block, warps) <= 32:
+        if plan.x and 2 <= _held_by_thread(block, warps) <= 32:
             yield replace(plan, configs=_config(warps, XBLOCK=block))
 
 
@@ -110,7 +110,7 @@ def _bands(plan: Bands) -> Iterator[Schedule]:
         if width <= block and -(-length // width) * width <= length * 1.3:
             if 4 <= _held_by_thread(block, warps) <= 32:
                 yield replace(plan, configs=_config(warps, YBLOCK=block // width, XBLOCK=width))
-    for block, warps in ((512, 2), (1024, 4), (1024, 2), (2048, 8)):
+    for block, warps in ((256, 2), (256, 4), (512, 2), (512, 4), (1024, 8), (1024, 4), (1024, 2), (2048, 8)):
         yield Points(x=(*plan.outer, *plan.y, *plan.x), configs=_config(warps, XBLOCK=block))
 
 

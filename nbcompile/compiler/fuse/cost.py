@@ -63,9 +63,16 @@ def is_expensive(loop: Loop, makers: Mapping[str, Loop]) -> bool:
     return False
 
 
-def operations(loop: Loop, makers: Mapping[str, Loop]) -> int:
-    """What an element of the loop takes, with what it reads from ``makers``, counted in additions."""
-    return sum(WORK.get(node.name, 1) for node in _computed(loop, makers) if isinstance(node, Op))
+def operations(loop: Loop, makers: Mapping[str, Loop], work: Mapping[str, int] = WORK) -> int:
+    """What an element of the loop takes, with what it reads from ``makers``, counted in additions; its loads
+    too, where ``work`` says what one takes."""
+    total = 0
+    for node in _computed(loop, makers):
+        if isinstance(node, Op):
+            total += work.get(node.name, 1)
+        elif isinstance(node, Load) and node.buffer not in makers:
+            total += work.get("load", 0)
+    return total
 
 
 def _computed(loop: Loop, makers: Mapping[str, Loop]) -> Iterator[Expr]:

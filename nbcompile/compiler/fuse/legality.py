@@ -13,7 +13,7 @@ from nbcompile.compiler.fuse.alignment import (
     place_by_shape,
     place_of,
 )
-from nbcompile.compiler.fuse.cost import is_expensive, many_loads, touched
+from nbcompile.compiler.fuse.cost import many_loads, touched
 from nbcompile.compiler.fuse.limits import CPU_LIMITS, Limits
 from nbcompile.compiler.fuse.own_sums import (
     KEPT_BYTES,
@@ -469,8 +469,8 @@ def _check_edges(group: Group, uses: Uses, kept: Sequence[Group]) -> Refusal | N
                 and place_of(load, binding) == output_index(group, maker)
             )
             if aligned:
-                times = repeats(group, maker)
-                if times > 1.1 and is_expensive(maker, makers) and not uses.forces((maker, loop)):
+                times = repeats(group, maker, makers, uses.limits)
+                if times and not uses.forces((maker, loop)):
                     return Refusal("recompute", f"{maker.name} would be computed {times:,.0f} times over")
                 continue
             if not computable.at(load, binding):

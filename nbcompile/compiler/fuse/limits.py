@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from nbcompile.targets import Target
 
+LAUNCH_SECONDS = 2e-6
+
 
 @dataclass(frozen=True)
 class Limits:
@@ -15,9 +17,10 @@ class Limits:
     any reduction by itself). A row of up to ``shared_row`` points can be held by several programs together.
     Rows that lie across memory go ``columns`` to a program; one holds them whole if they have at most
     ``longest_column`` points. A loop of more than ``cheap_loads`` loads is not computed again for each
-    reader; on a CPU ``operations_a_byte`` cost as much as a byte of memory traffic, and more than
-    ``few_across`` points of a row are not walked across memory to spare a read. Kernels of at most
-    ``launch_points`` points that follow the same one are joined: a launch costs more than they do."""
+    reader; ``operations_a_byte`` cost as much as a byte of memory traffic, and a launch as much as
+    ``launch_bytes``. On a CPU more than ``few_across`` points of a row are not walked across memory to spare
+    a read. Kernels of at most ``launch_points`` points that follow the same one are joined: a launch costs
+    more than they do."""
 
     few_rows: int = 2
     split_rows: int = 8
@@ -27,7 +30,8 @@ class Limits:
     columns: int = 1
     longest_column: int = 0
     cheap_loads: int = 1 << 30
-    operations_a_byte: int = 3
+    operations_a_byte: float = 3.0
+    launch_bytes: float = 0.0
     few_across: int = 16
     launch_points: int = 0
 
@@ -50,4 +54,7 @@ def limits_of(target: Target) -> Limits:
         longest_column=1024,
         cheap_loads=3,
         launch_points=1 << 16,
+        # A multiply-add counts as two in a chip's rate. Of a chip without numbers, those of an H200.
+        operations_a_byte=target.float32_rate / (2 * target.bandwidth) if target.bandwidth else 7.0,
+        launch_bytes=LAUNCH_SECONDS * (target.bandwidth or 4.8e12),
     )

@@ -14,7 +14,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Literal
 
-from nbcompile.compiler.fuse.company import RETHOUGHT, parted
+from nbcompile.compiler.fuse.company import RETHOUGHT, parted, tables_of
 from nbcompile.compiler.fuse.cost import bytes_saved
 from nbcompile.compiler.fuse.dependencies import dependencies, reads
 from nbcompile.compiler.fuse.halves import read_as_stored
@@ -23,7 +23,7 @@ from nbcompile.compiler.fuse.limits import limits_of
 from nbcompile.compiler.fuse.naming import numbered
 from nbcompile.compiler.fuse.rules import Candidate, refused, rules
 from nbcompile.compiler.loop_ir.fused import FusedProgram, Group
-from nbcompile.compiler.loop_ir.nodes import Buffer, LibraryCall, Loop, LoopProgram
+from nbcompile.compiler.loop_ir.nodes import Buffer, LibraryCall, Loop, LoopProgram, hint_product
 from nbcompile.compiler.passes import each_kernel
 from nbcompile.errors import FusionError
 from nbcompile.options import Options
@@ -38,20 +38,22 @@ def loops_to_groups(
     """Fuse. With ``options.fuse`` off, one group a loop; so are the loops ``alone``: names, each with what
     was wrong with the kernel that it was in."""
     fuser = _Fuser(program, options, alone)
-    # a kernel of rows may sum up columns beside them, but not if what is made of the sums is in it already
-    for loop in sorted(fuser.loops, key=fuser.ends_columns):
-        fuser.offer_to_producers(loop)
-    for loop in fuser.loops:
-        fuser.offer_to_siblings(loop)
-    for loop in fuser.loops:
-        fuser.offer_to_small(loop)
+    fuser.join()
+    tables = fuser.tables()
+    if tables:  # now that they are known to be apart, all else is joined anew
+        fuser = _Fuser(program, options, alone, tables)
+        fuser.join()
     return read_as_stored(fuser.finish())
 
 
 class _Fuser:
-    def __init__(self, program: LoopProgram, options: Options, alone: Mapping[str, str]) -> None:
+    def __init__(
+        self, program: LoopProgram, options: Options, alone: Mapping[str, str],
+        apart: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:  # fmt: skip
         self.program = program
         self.alone = alone
+        self.apart = apart  # ids of loops that are in kernels of their own, each with the reason
         self.options = options
         self.rules = rules(options.rules)
         self.statements = {item.id: item for item in program.statements}
@@ -80,6 +82,30 @@ class _Fuser:
         self.decisions: list[Decision] = []
         self.decided: set[tuple[str, str]] = set()
         self.readers: dict[str, list[Loop]] = {}  # of a buffer, in order
+
+    def join(self) -> None:
+        """Offer every loop to those that it may be joined to."""
+        # a kernel of rows may sum up columns beside them, but not if what is made of the sums is in it
+        for loop in sorted(self.loops, key=self.ends_columns):
+            self.offer_to_producers(loop)
+        for loop in self.loops:
+            self.offer_to_siblings(loop)
+        for loop in self.loops:
+            self.offer_to_small(loop)
+
+    def tables(self) -> dict[str, str]:
+        """The loops (ids) that a GPU's threads would each compute again, for longer than a kernel more takes,
+        each with that reason."""
+        found: dict[str, str] = {}
+        for group in self.groups.values() if not self.uses.limits.split_alone else ():
+            if isinstance(group, Group):
+                loops = tables_of(group, self.uses, self.options.force_fuse)
+                points = hint_product(axis.extent for axis in group.nest.axes)
+                times = points / max([1, *(loop.points() for loop in loops)])
+                names = ", ".join(loop.name for loop in loops)
+                why = f"{names}: computed {times:,.0f} times over, which takes longer than a kernel more"
+                found |= dict.fromkeys((loop.id for loop in loops), why)
+        return found
 
     def offer_to_producers(self, loop: Loop) -> None:
         producers = []
@@ -192,6 +218,8 @@ class _Fuser:
         merged: Group | Refusal | None = self._failed(one, two)
         if merged is None and not wanted:
             merged = self._asked_not_to(one, two, first, second)
+        if merged is None and not wanted:
+            merged = self._kept_apart(one, two)
         if merged is None and self._cycle(a, b):
             merged = Refusal("cycle", "another kernel between them needs one and makes the other")
         if merged is None:
@@ -272,6 +300,13 @@ class _Fuser:
                 why = self.alone[loop.name]
                 return Refusal("taken-apart", f"{loop.name} was in a kernel that could not be made: {why}")
         return None
+
+    def _kept_apart(self, one: Group, two: Group) -> Refusal | None:
+        first, second = (
+            next((self.apart[loop.id] for loop in group.loops if loop.id in self.apart), "")
+            for group in (one, two)
+        )
+        return Refusal("recompute", first or second) if bool(first) != bool(second) else None
 
     def _asked_not_to(self, one: Group, two: Group, first: Loop, second: Loop) -> Refusal | None:
         if not self.options.fuse:

@@ -3,6 +3,7 @@ it at several places, and whether that costs too much."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from itertools import groupby
 from math import prod
@@ -10,7 +11,7 @@ from math import prod
 from nbcompile.compiler.fuse.alignment import place_of
 from nbcompile.compiler.fuse.cost import bytes_saved, evaluations, is_expensive, operations
 from nbcompile.compiler.fuse.limits import Limits
-from nbcompile.compiler.loop_ir.expr import MOST_CUT, Expr, Guarded, Load, walk_index
+from nbcompile.compiler.loop_ir.expr import GPU_WORK, MOST_CUT, Expr, Guarded, Load, walk_index
 from nbcompile.compiler.loop_ir.fused import Binding, Group
 from nbcompile.compiler.loop_ir.index import IndexExpr
 from nbcompile.compiler.loop_ir.nodes import Loop, hint_product
@@ -20,17 +21,21 @@ NEARLY_ONCE = 1.1
 """A window's overlap at the edge of a tensor is no second time."""
 
 
-def repeats(group: Group, maker: Loop) -> float:
-    """How often a placed pointwise loop computes each element: again for each step of the axes of the
-    nest that are outside of its own."""
-    if maker.kind != "pointwise":
-        return 1.0
+def repeats(group: Group, maker: Loop, makers: Mapping[str, Loop], limits: Limits) -> float:
+    """How often a placed pointwise loop computes each element, again for each step of the axes of the nest
+    that are outside of its own, where that costs more than to keep it in memory; else 0."""
+    if maker.kind != "pointwise" or not is_expensive(maker, makers):
+        return 0.0
     own = {axis for place in group.bindings[maker.id].values() for axis in place.axes()}
-    if len(own) == len(group.nest.axes):
-        return 1.0
     order = (*group.nest.rows, *group.nest.inner_axes)
     depth = max((n + 1 for n, axis in enumerate(order) if axis in own), default=0)
-    return hint_product(axis.extent for axis in order[:depth]) / max(hint_product(a.extent for a in own), 1)
+    points = max(hint_product(axis.extent for axis in own), 1)
+    computed = hint_product(axis.extent for axis in order[:depth])
+    if computed <= NEARLY_ONCE * points:
+        return 0.0
+    launch = limits.launch_bytes * limits.operations_a_byte  # of a GPU: what is less is not worth a kernel
+    again = (computed - points) * operations(maker, makers, GPU_WORK) if launch else math.inf
+    return computed / points if again > launch else 0.0
 
 
 def settled_reads(group: Group, kept: Iterable[Group], makers: Mapping[str, Loop]) -> dict[str, set[str]]:

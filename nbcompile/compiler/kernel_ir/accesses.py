@@ -7,10 +7,11 @@ from functools import partial
 
 from nbcompile.compiler.kernel_ir.values import Gathered, KernelValues, walk_values
 from nbcompile.compiler.loop_ir.index import Atom, Axis, IndexExpr, Size
-from nbcompile.compiler.loop_ir.lanes import SHORT_LANE, Access, heavy, strides_of
+from nbcompile.compiler.loop_ir.lanes import SHORT_LANE, Access, heavy, heavy_lanes, strides_of
 from nbcompile.compiler.loop_ir.nodes import Buffer, hint_product
 
 FIRST_POINTS = 64
+LONGEST_PIECE = 512  # points of a row of which a program has many
 
 
 def accesses(values: KernelValues, buffers: dict[str, Buffer]) -> list[Access]:
@@ -61,6 +62,23 @@ def memory_order(values: KernelValues, buffers: dict[str, Buffer]) -> tuple[Axis
         return tuple(axes)  # no access sees every axis: the order of the program
     place = {axis: n for n, axis in enumerate(axes)}
     return tuple(sorted(axes, key=lambda axis: (-abs(strides[axis]), place[axis])))
+
+
+def side_by_side(
+    values: KernelValues, buffers: dict[str, Buffer], order: tuple[Axis, ...]
+) -> tuple[Axis, ...]:
+    """``order`` with that axis as the last of the rows along which neighbours lie for some of what counts, if
+    the others lie along rows that are pieces of memory by themselves: these are read as well in any order."""
+    inner = values.nest.inner
+    rows = [axis for axis in order if axis not in inner]
+    lanes = heavy_lanes(accesses(values, buffers))
+    across = lanes.intersection(rows)
+    long = SHORT_LANE <= hint_product(axis.extent for axis in inner) <= LONGEST_PIECE
+    sums = any(item.split for item in values.reductions)  # over the rows: these have programs of their own
+    if sums or len(across) != 1 or lanes.isdisjoint(inner) or not long:
+        return order
+    rows.sort(key=lambda axis: axis in across)  # stable
+    return (*rows, *(axis for axis in order if axis in inner))
 
 
 def short_lane(found: Sequence[Access], rows: Sequence[Axis], inner: Sequence[Axis]) -> Axis | None:

@@ -168,20 +168,12 @@ class Resolver:
         gradient of a gather): that one value. None if it is not of this form."""
         if axis is None or value.kind != "op" or axis not in value.axes:
             return None
-        if value.op == "where" and value.args[0].op == "eq":
-            place, number = sorted(value.args[0].args, key=lambda arg: arg.kind != "index")
-            chosen, rest = value.args[1:]
-            fits = place.kind == "index" and place.place == index(axis) and axis not in number.axes
-            if not fits or axis in chosen.axes or rest.kind != "const" or float(rest.literal) != 0:
+        if value.op == "where":
+            condition, chosen, rest = value.args
+            met = self._one_place(condition, axis)
+            if met is None or axis in chosen.axes or rest.kind != "const" or float(rest.literal) != 0:
                 return None
-            end = self._new("index", number.dtype, place=axis.extent)
-            zero = self._new("const", number.dtype, literal=0)
-            inside = self._op(
-                "and",
-                (self._op("ge", (number, zero), torch.bool), self._op("lt", (number, end), torch.bool)),
-                torch.bool,
-            )
-            return self._op("where", (inside, chosen, rest), value.dtype)
+            return self._op("where", (met, chosen, rest), value.dtype)
         if value.op == "mul":
             for first, second in (value.args, value.args[::-1]):
                 picked = None if axis in second.axes else self._one_hot(first, axis)
@@ -190,6 +182,31 @@ class Resolver:
         if value.op in ("neg", *_ROUND.values()):
             picked = self._one_hot(value.args[0], axis)
             return None if picked is None else self._op(value.op, (picked,), value.dtype)
+        return None
+
+    def _one_place(self, condition: Value, axis: Axis) -> Value | None:
+        """Whether a condition is met anywhere along ``axis``, if it can be at one place alone: where the axis
+        equals some number of the row, perhaps beside what is the same all along it. None if it is not of
+        this form."""
+        if condition.kind != "op" or axis not in condition.axes:
+            return None
+        if condition.op == "eq":
+            place, number = sorted(condition.args, key=lambda arg: arg.kind != "index")
+            if place.kind != "index" or place.place != index(axis) or axis in number.axes:
+                return None
+            end = self._new("index", number.dtype, place=axis.extent)
+            zero = self._new("const", number.dtype, literal=0)
+            bounds = self._op("ge", (number, zero), torch.bool), self._op("lt", (number, end), torch.bool)
+            return self._op("and", bounds, torch.bool)
+        if condition.op == "where":
+            inner, yes, no = condition.args
+            plain = (yes.kind, no.kind) == ("const", "const") and (yes.literal, no.literal) == (True, False)
+            return self._one_place(inner, axis) if plain and condition.dtype == torch.bool else None
+        if condition.op in ("and", "bitand") and condition.dtype == torch.bool:
+            for first, second in (condition.args, condition.args[::-1]):
+                met = None if axis in second.axes else self._one_place(first, axis)
+                if met is not None:
+                    return self._op("and", (met, second), torch.bool)
         return None
 
     def _beside_zeros(self, picked: Value, factor: Value, axis: Axis) -> Value:

@@ -19,7 +19,7 @@ from nbcompile.compiler.schedule.scatters import Scatter
 from nbcompile.compiler.schedule.schedule import Kind, Schedule, Work
 from nbcompile.compiler.schedule.shared_rows import SharedRows, SharedWalks
 from nbcompile.compiler.schedule.small_tables import SmallTable
-from nbcompile.compiler.schedule.summed_rows import OwnedRows, WalkedSums
+from nbcompile.compiler.schedule.summed_rows import OwnedPieces, OwnedRows, WalkedSums
 from nbcompile.compiler.schedule.walked_rows import SplitLanes, SplitRows, SteppedColumns, WalkedRows
 from nbcompile.errors import CodegenError
 from nbcompile.targets import Target
@@ -29,8 +29,8 @@ KINDS: dict[Kind, tuple[type[Schedule], ...]] = {
     "scatter": (ListedAxes, ListedLanes, SmallTable, ListedRows, Scatter),
     "scan": (HeldScan, SplitScan, WalkedScan),
     "rows": (
-        OwnedRows, WalkedSums, SteppedColumns, HeldRows, HeldIfShort, SplitLanes, SplitRows, SharedRows,
-        SharedWalks, WalkedRows,
+        OwnedRows, OwnedPieces, WalkedSums, SteppedColumns, HeldRows, HeldIfShort, SplitLanes, SplitRows,
+        SharedRows, SharedWalks, WalkedRows,
     ),
     "points": (Square, Parts, Joined, ByRows, Bands, Points),
 }  # fmt: skip

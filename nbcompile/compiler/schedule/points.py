@@ -260,6 +260,8 @@ class Bands(Schedule):
         length = axes[-1].extent.constant if axes else None
         if len(axes) < 2 or not length or any(axes[-1] not in item.place.axes() for item in stores):
             return None
+        if _draws_by_four(work, length):
+            return None
         found = walk_values(item.value for item in stores)
         columns = sum(_along(value, axes[-1]) and axes[-2] not in value.axes for value in found)
         if columns < MANY_COLUMNS and not any(_fixed(value, axes[-1]) for value in found):
@@ -300,7 +302,7 @@ class Bands(Schedule):
             sizes = _blocks_of(row, len(axes))
             if not sizes or sizes[0] < SHORT_LANE or not _divides(axes, first):
                 continue
-            if any(not set(row) <= item.place.axes() for item in stores):
+            if any(not set(row) <= item.place.axes() for item in stores) or _draws_by_four(work, _known(row)):
                 continue
             points = 4 if _passes_over(work) else 8  # of a thread
             block = max(_points_block(_count(axes), work.target) * points // 8, sizes[0])
@@ -327,6 +329,15 @@ class Bands(Schedule):
             for each in (1024, 512, 256)
         )
         return cls(y=axes[-2:-1], x=axes[-1:], outer=axes[:-2], configs=distinct(configs))
+
+
+def _draws_by_four(work: Work, length: int | None) -> bool:
+    """Whether random numbers are drawn for four points of a run at once, and not in rows of this length."""
+    if length is not None and length % 4 == 0:
+        return False
+    last = work.values.nest.axes[-1]
+    found = walk_values(item.value for item in work.values.stores)
+    return any(value.op == "philox_uniform" and last in value.axes for value in found)
 
 
 def _by_turns(guard: Value, last: Axis) -> bool:

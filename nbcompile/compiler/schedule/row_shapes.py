@@ -49,6 +49,7 @@ class RowShape:
     live: int
     along: bool  # neighbours in memory lie along the row, for every heavy access
     mixed: bool  # for some along the row, for others from row to row
+    mostly: bool  # by far the most of the bytes lies along the row
     pieces: bool  # each row is a short piece of memory, with the next one beside it
     known: bool  # the length is
     row_bytes: int  # read of a row while walking it once, a point
@@ -61,10 +62,12 @@ class RowShape:
         rows, length = hint_product(axis.extent for axis in x), hint_product(axis.extent for axis in r)
         found = accesses(values, buffers)
         lanes, first = heavy_lanes(found), {access.lane for access in heavy(found)}
+        whole = sum(access.bytes for access in found)
         return cls(
             x, r, rows, length, power(length), live(values),
             along=rows == 1 or lanes.isdisjoint(x),
             mixed=not lanes.isdisjoint(x) and not lanes.isdisjoint(r),
+            mostly=4 * sum(access.bytes for access in found if access.lane in x) <= whole,
             pieces=not lanes.isdisjoint(x) and first.isdisjoint(x),
             known=all(axis.extent.constant is not None for axis in r),
             row_bytes=streamed_bytes(values, buffers),
@@ -77,7 +80,7 @@ class RowShape:
         length = self.length // max(size, 1)
         return replace(
             self, x=(*self.x, lane), r=r, rows=self.rows * size, length=length, whole=power(length),
-            along=False, mixed=False, pieces=False, lane=None,
+            along=False, mixed=False, mostly=False, pieces=False, lane=None,
         )  # fmt: skip
 
     def stages(self, wanted: int, tile: int, programs: int = 2) -> int:

@@ -50,7 +50,7 @@ class HeldScan(Held):
         each = max(8, min(COLUMNS, COLUMN_TILE // shape.whole))
         configs = distinct(
             Config({"XBLOCK": size}, warps_of(size * shape.whole, held))
-            for size, held in ((each, points), (max(each // 2, 8), 16), (each, 32))
+            for size, held in ((each, 2 * points), (each, points), (max(each // 2, 8), 2 * points))
         )
         return cls(x=shape.x, r=shape.r, configs=configs)
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar, Literal, Self
 
-from nbcompile.compiler.kernel_ir.accesses import memory_order
+from nbcompile.compiler.kernel_ir.accesses import memory_order, side_by_side
 from nbcompile.compiler.kernel_ir.group_to_values import kernel_values, resolver_of
 from nbcompile.compiler.kernel_ir.integer_ranges import offsets_fit
 from nbcompile.compiler.kernel_ir.values import KernelValues
@@ -60,6 +60,8 @@ class Work:
             order = (*rows, *inside)
         elif kind == "nest":
             order = memory_order(values, known)
+            if values.reductions:
+                order = side_by_side(values, known, order)
         if order != values.nest.axes:
             values = reordered(group, values, order, known)
         return cls(group, known, target, values)

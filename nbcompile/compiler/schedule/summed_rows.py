@@ -24,6 +24,8 @@ from nbcompile.targets import Target
 
 # Where these numbers come from is said in row_shapes.py.
 LONGEST_SUM = 16_384  # points of a row whose sums over the rows stay in registers
+SHORT_SUM = 512  # points of a row of which many are held side by side
+PIECE, WAVES = 1024, 4  # points of a piece of a longer row, and times that such programs fill the chip
 SUM_TILE, SUM_PROGRAMS = 1024, 4  # points of such a tile, and programs of them on a multiprocessor
 
 
@@ -51,6 +53,34 @@ class OwnedRows(Held):
             return None
         slabs, configs = _owned(values, shape, work.target)
         return cls(x=shape.x, r=shape.r, one_row=is_one_row(configs), slabs=slabs, configs=configs)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnedPieces(RowSchedule):
+    """``slabs`` programs walk their shares of the rows, for each piece of these: nothing is made of a row as
+    a whole, so no program needs one."""
+
+    name = "pieces of rows, partial sums over rows"
+    meaning = (
+        "Each program adds up its piece of the rows that it owns, point by point, and a second function adds "
+        "those up."
+    )
+
+    @classmethod
+    def fit(cls, work: Work) -> Self | None:
+        """Where each point of long rows is added up over the rows, and no row is reduced."""
+        shape, values = work.shape, work.values
+        inner = values.nest.inner
+        if not values.reductions or shape.whole <= LONGEST_SUM or not shape.along:
+            return None
+        if any(not item.split or inner.isdisjoint(item.value.axes) for item in values.reductions):
+            return None
+        if any(inner.isdisjoint(item.place.axes()) for item in values.stores):
+            return None
+        slabs, configs = _owned(values, replace(shape, length=PIECE, whole=PIECE), work.target)
+        slabs = min(-(-WAVES * slabs * PIECE // shape.length), slabs)
+        pieces = tuple(replace(each, constants={**each.constants, "RBLOCK": PIECE}) for each in configs)
+        return cls(x=shape.x, r=shape.r, one_row=is_one_row(configs), slabs=max(slabs, 1), configs=pieces)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,8 +115,10 @@ def _owned(values: KernelValues, shape: RowShape, target: Target) -> tuple[int, 
     rows, whole = shape.rows, shape.whole
     # as few programs as keep memory busy: each leaves a part of every sum
     each = max(16, min(COLUMNS, 8192 // whole))
-    light = shape.along and shape.row_bytes <= 8
-    if shape.along:
+    # Where some lie from row to row, the rows side by side read these well, if the registers hold them.
+    along = shape.along or (shape.mostly and whole > SHORT_SUM)
+    light = along and shape.row_bytes <= 8
+    if along:
         pair = whole == 1024 and light and not busy(values)
         each = max(1, min(SUM_TILE * (2 if pair else 1) // whole, COLUMNS))
     each = min(each, power(rows))
@@ -94,9 +126,9 @@ def _owned(values: KernelValues, shape: RowShape, target: Target) -> tuple[int, 
     most = SUM_PROGRAMS * (2 if light else 1)
     per = 1 if whole > 8192 else max(2, min(most, 8192 // tile))
     room = SHARED_BUDGET // max(shape.row_bytes * tile * per, 1)
-    slim = shape.along and 8 * shape.length <= 5 * whole  # a third of the registers hold nothing
+    slim = along and 8 * shape.length <= 5 * whole  # a third of the registers hold nothing
     stages = min(STAGES, room) if room >= (STAGES if slim else 2) else 1
-    few = (stages == 1 if tile >= 4096 else light) if shape.along else tile <= 8192
+    few = (stages == 1 if tile >= 4096 else light) if along else tile <= 8192
     alone = stages == 1 and not few  # nothing is under way but by other programs
     per *= 2 if alone else 1
     points = 32 if few or (alone and slim) else 16

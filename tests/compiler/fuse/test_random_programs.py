@@ -13,7 +13,7 @@ from nbcompile.compiler.loop_ir.nodes import LoopProgram
 from nbcompile.compiler.lower.aten_to_loops import aten_to_loops
 from nbcompile.options import Options
 from tests.compiler.codegen.running import NO_CACHE, aten_of, compile_aten
-from tests.compiler.codegen.triton_running import H100, generated, run_interpreted
+from tests.compiler.codegen.triton_running import H100, generated, run_interpreted, small_chip
 from tests.compiler.fuse.random_programs import random_program
 from tests.compiler.lower.harness import as_list, compare
 from tests.nightly import few
@@ -87,8 +87,9 @@ def test_forced_pairs_change_no_result_on_a_gpu(seed: int) -> None:
     pytest.importorskip("triton")
     function, inputs = random_program(seed)
     aten = aten_of(function, *inputs)
-    options = forced_options(aten_to_loops(aten, H100), H100)
-    program, source = generated(aten, options)
+    with small_chip(132, launch_bytes=0.0):
+        options = forced_options(aten_to_loops(aten, H100), H100)
+        program, source = generated(aten, options)
     assert any(item.overruled and item.accepted for item in program.decisions)
     eager = as_list(function(*inputs))
     wide = as_list(function(*(item.double() for item in inputs)))

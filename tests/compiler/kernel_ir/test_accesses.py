@@ -8,6 +8,7 @@ from nbcompile.compiler.loop_ir.expr import op
 from nbcompile.compiler.loop_ir.fused import Group
 from nbcompile.compiler.loop_ir.index import Axis, index
 from tests.compiler.codegen.c.by_hand import buffer, buffers, group, loop, read
+from tests.compiler.schedule.cut import empty, work_of
 
 ROW, COL = Axis("i", index(6)), Axis("j", index(40))
 X, BIAS, TURNED = buffer("x", 6, 40), buffer("b", 40), buffer("t", 40, 6)
@@ -42,3 +43,17 @@ def test_what_is_the_same_for_all_rows_is_not_streamed() -> None:
     made = group(total, axes=(ROW, COL), inner=(COL,))
     memory = buffers(made, X, BIAS)
     assert streamed_bytes(kernel_values(made, memory), memory) == 4
+
+
+def test_rows_lie_side_by_side_where_some_tensor_has_them_so() -> None:
+    """Two batches of 24 heads of 64 numbers for 256 words each: one tensor has words beside each other."""
+
+    def order(fn) -> list[int]:
+        work = work_of(fn, empty(2, 256, 24, 64), empty(2, 24, 64, 256))
+        return [axis.extent.constant for axis in work.values.nest.axes]
+
+    turned = lambda x, y: (x * y.permute(0, 3, 1, 2)).sum(-1)
+    assert order(turned)[-2:] == [256, 64]
+    assert order(lambda x, y: (x * y.view(2, 256, 24, 64)).sum(-1))[-1] == 64  # one order: none is moved
+    short = work_of(turned, empty(2, 256, 24, 8), empty(2, 24, 8, 256))
+    assert short.values.nest.axes[-2].extent.constant != 256  # pieces too short to be read in any order

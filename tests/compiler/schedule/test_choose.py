@@ -30,6 +30,15 @@ def norm_gradients(g, x, mean, rstd):
     return (g * y).sum(0), g.sum(0), (g * y).sum(1)
 
 
+def word_losses(x, at, kept, g):
+    """The gradients of a cross entropy and of the bias before it, where some words are left out."""
+    hot = torch.zeros_like(x, dtype=torch.bool).scatter(1, at, True) & kept
+    chosen = torch.where(hot, -g, 0.0)
+    grad = (chosen - x.float().exp() * chosen.sum(1, keepdim=True)).to(x.dtype)
+    return grad, grad.sum(0, keepdim=True)
+
+
+WORDS = empty(6144, 32_000, dtype=BF16), ints(6144, 1), empty(6144, 1, dtype=torch.bool), empty()
 SUMS = (empty(8192, 1024), empty(8192, 1024), empty(8192, 1), empty(8192, 1))
 LONG_SUMS = (empty(2048, 40_000), empty(2048, 40_000), empty(2048, 1), empty(2048, 1))
 PROGRAMS: dict[str, Program] = {
@@ -47,6 +56,7 @@ PROGRAMS: dict[str, Program] = {
     "SplitLanes": (lambda x: x.sum((1, 3)), (empty(64, 1 << 10, 64, 3),)),
     "WalkedRows": (lambda x: x.sum(-1), (empty(8192, 40_000),)),
     "OwnedRows": (norm_gradients, SUMS),
+    "OwnedPieces": (word_losses, WORDS),
     "WalkedSums": (norm_gradients, LONG_SUMS),
     "HeldScan": (lambda x: x.cumsum(-1), (empty(4096, 1024),)),
     "WalkedScan": (lambda x: x.cumsum(-1), (empty(4096, 100_000),)),

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from unittest import mock
+
 import torch
 import torch.nn.functional as F
 
 from nbcompile.compiler.schedule.points import Bands, ByRows, Joined, Parts, Points, Square
+from tests.compiler.codegen import triton_running
+from tests.compiler.schedule import cut as cutting
 from tests.compiler.schedule.cut import BF16, axes, cut, empty
 
 
@@ -162,3 +167,11 @@ def test_of_many_parts_those_without_a_point_are_passed_over() -> None:
     # not one after another along one axis
     padded = lambda x: sum(F.pad(x, (0, 0, side, 5 - side)) for side in range(5))
     assert not isinstance(cut(padded, empty(4096, 1000)), Joined)
+
+
+def test_numbers_are_drawn_for_four_points_at_once_rather_than_work_done_once_a_row() -> None:
+    fn = lambda x, w: torch.native_dropout(x * w.exp().sin()[:, None], 0.5, True)
+    inside = replace(cutting.H100, random="philox")
+    with mock.patch.object(cutting, "H100", inside), mock.patch.object(triton_running, "H100", inside):
+        assert isinstance(cut(fn, empty(4096, 169), empty(4096)), Points)
+        assert isinstance(cut(fn, empty(4096, 128), empty(4096)), Bands)

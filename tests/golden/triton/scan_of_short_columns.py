@@ -1,6 +1,6 @@
 # kernel cumprod (scan) over 4096 × 4096 points, each of 32:
 #   → cumprod[i, j, k] = running prod x[i, j, k]  along j<32
-# k0_cumprod[cdiv(16777216, XBLOCK)](XBLOCK=64, RBLOCK=32), 4 warps
+# k0_cumprod[cdiv(16777216, XBLOCK)](XBLOCK=64, RBLOCK=32), 2 warps
 # made by nbcompile
 import triton
 import triton.language as tl

@@ -24,7 +24,7 @@ from nbcompile.compiler.codegen.triton.schedules.shared_rows import SharedRowsNe
 from nbcompile.compiler.codegen.triton.schedules.shared_walks import SharedWalksNest
 from nbcompile.compiler.codegen.triton.schedules.small_tables import SmallTableNest
 from nbcompile.compiler.codegen.triton.schedules.split_rows import SplitRowsNest
-from nbcompile.compiler.codegen.triton.schedules.summed_rows import OwnedRowsNest
+from nbcompile.compiler.codegen.triton.schedules.summed_rows import OwnedPiecesNest, OwnedRowsNest
 from nbcompile.compiler.codegen.triton.schedules.walked_rows import (
     HeldIfShortNest,
     SteppedColumnsNest,
@@ -61,6 +61,7 @@ PRINTERS: dict[type[Schedule], type[TritonNest] | Any] = {
     shared_rows.SharedRows: SharedRowsNest,
     shared_rows.SharedWalks: SharedWalksNest,
     summed_rows.OwnedRows: OwnedRowsNest,
+    summed_rows.OwnedPieces: OwnedPiecesNest,
     summed_rows.WalkedSums: WalkedRowsNest,
     scans.HeldScan: HeldScanNest,
     scans.WalkedScan: WalkedScanNest,

@@ -14,7 +14,7 @@ from nbcompile.compiler.codegen.triton.tile_printer import TilePrinter
 from nbcompile.compiler.kernel_ir.values import Reduction
 from nbcompile.compiler.loop_ir.index import ONE, Axis, IndexExpr, index
 from nbcompile.compiler.loop_ir.nodes import hint_product
-from nbcompile.compiler.schedule.summed_rows import OwnedRows
+from nbcompile.compiler.schedule.summed_rows import OwnedPieces, OwnedRows
 from nbcompile.compiler.schedule.tiling import extent_of
 from nbcompile.compiler.stages import Config
 
@@ -123,7 +123,7 @@ class SumsNest(RowsNest):
 class OwnedRowsNest(SumsNest):
     """Each program walks its share of the rows, each a whole row, and adds up along them."""
 
-    plan: OwnedRows
+    plan: OwnedRows | OwnedPieces
 
     @property
     def parts_of_sums(self) -> IndexExpr:
@@ -134,7 +134,7 @@ class OwnedRowsNest(SumsNest):
         p, x, r, configs = self.p, self.x, self.r, self.configs
         sums = [item for item in self.values.reductions if item.split]
         slabs = self.plan.slabs
-        self.declare(p, r, "", configs)
+        grid = [str(slabs), *self.declare_pieces(p, r)]
         along = Accumulating(p, x.place if x.place is not None else 0)
         running: dict[str, str] = {}
         for item in sums:
@@ -175,5 +175,19 @@ class OwnedRowsNest(SumsNest):
                 reduced = along.kept(self.writer.reduce(item.kind, name, 0, dtype))
                 p.out.add(f"{name} = {reduced}", [item.loop.id])
             self.keep_sum(p, item, name, r)
-        self.add(self.symbol, p, [str(slabs)], configs, x.axes)
+        self.add(self.symbol, p, grid, configs, x.axes)
         self.finish_sums(sums)
+
+    def declare_pieces(self, p: TilePrinter, r: Dim) -> list[str]:
+        """The part of its rows that a program has; returns how many there are, where that is not one."""
+        self.declare(p, r, "", self.configs)
+        return []
+
+
+class OwnedPiecesNest(OwnedRowsNest):
+    """Each program walks its share of the rows, a piece of each, and adds up along them."""
+
+    def declare_pieces(self, p: TilePrinter, r: Dim) -> list[str]:
+        """The piece of the rows that a program has."""
+        self.declare(p, r, f"{self.program(p, 1)} * RBLOCK", self.configs)
+        return [f"cdiv({self.size(p, r.extent)}, RBLOCK)"]

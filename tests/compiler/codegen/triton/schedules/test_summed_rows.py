@@ -12,8 +12,9 @@ from nbcompile.compiler.codegen.triton.schedules.summed_rows import LONGEST_HOIS
 from nbcompile.compiler.loop_ir.index import ONE
 from nbcompile.compiler.schedule.summed_rows import OwnedRows, WalkedSums
 from tests.compiler.codegen.triton.schedules.printing import functions, lines, nest, printed, rows_by_hand
+from tests.compiler.codegen.triton.test_lines import checked
 from tests.compiler.schedule.cut import BF16, empty
-from tests.compiler.schedule.test_choose import norm_gradients
+from tests.compiler.schedule.test_choose import norm_gradients, word_losses
 
 SUMS = empty(100, 1000), empty(100, 1000), empty(100, 1), empty(100, 1)
 TOTALS = lambda x: (x.logsumexp(-1).sum(), x.sum(0), x.sum())
@@ -125,3 +126,15 @@ def test_a_sum_of_what_no_row_changes_is_no_wider_than_its_column(kind, columns:
     given = torch.randn(7, columns), torch.tensor(0.3)
     torch.testing.assert_close(run(*given), program(*given), rtol=1e-4, atol=1e-4)
     assert run.ran_compiled, run.eager_reason
+
+
+def test_pieces_of_rows_are_added_up_each_by_programs_of_its_own() -> None:
+    torch.manual_seed(0)
+    x, at = torch.randn(37, 300), torch.randint(300, (37, 1))
+    kept, g = torch.arange(37)[:, None] % 3 > 0, torch.tensor(0.25)
+    told, text = checked(word_losses, x, at, kept, g, LONGEST_SUM=64, PIECE=128)
+    assert told[0] == "pieces of rows, partial sums over rows"
+    assert (
+        "tl.program_id(1) * RBLOCK + tl.arange(0, RBLOCK)" in text
+        and "axis=1" not in text.split("@triton.jit")[1]
+    )
