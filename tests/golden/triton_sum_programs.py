@@ -61,7 +61,7 @@ def log_softmax_and_normalizer(x):
 @gpu(
     lambda: (empty(4096, 64, 256, dtype=BF16), empty(64, 1), empty(256)),
     lambda: (floats(7, 5, 60, dtype=BF16), floats(5, 1), floats(60)),
-    limits=SHORT,
+    limits=SHORT | {"launch_bytes": 1000.0},
 )
 def weights_made_beside(x, down, across):
     # those across are stored by one program, though all make them

@@ -14,12 +14,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from nbcompile.compiler.fuse.cost import bytes_saved, is_expensive, operations, touched
-from nbcompile.compiler.fuse.legality import Refusal, Uses, merge, single
-from nbcompile.compiler.kernel_ir.accesses import memory_order
-from nbcompile.compiler.kernel_ir.group_to_values import kernel_values
+from nbcompile.compiler.fuse.legality import Refusal, Uses, accesses, merge, single
 from nbcompile.compiler.loop_ir.expr import GPU_WORK, Load
 from nbcompile.compiler.loop_ir.fused import Group
 from nbcompile.compiler.loop_ir.index import Mod
+from nbcompile.compiler.loop_ir.lanes import order_of
 from nbcompile.compiler.loop_ir.nodes import Loop, hint_product
 
 FAR_MORE = 8
@@ -94,8 +93,7 @@ def _tables(group: Group) -> list[Loop]:
 def _shared_by_rows(group: Group, tables: Sequence[Loop], uses: Uses) -> bool:
     """Whether a kernel of rows, or of bands of several of them, computes the tables once for all points of a
     row, or for all the rows of a band: what it then computes again is little."""
-    known = dict(uses.buffers)
-    order = memory_order(kernel_values(group, known, narrow=True), known)
+    order = order_of(accesses(group, uses), group.nest.axes)
     dear = [loop for loop in tables if is_expensive(loop, {}) and loop.id in group.bindings]
     own = {axis for loop in dear for place in group.bindings[loop.id].values() for axis in place.axes()}
     if len(order) < 2 or order[-1] not in own:

@@ -376,7 +376,7 @@ def _check_walk(group: Group, uses: Uses) -> Refusal | None:
     nest, limits = group.nest, uses.limits
     if not (limits.split_alone and nest.rows and _points(nest.inner_axes) > limits.few_across):
         return None
-    if uses.forces(group.loops) or not _lanes(group, uses).isdisjoint(nest.inner):
+    if uses.forces(group.loops) or not heavy_lanes(accesses(group, uses)).isdisjoint(nest.inner):
         return None
     return Refusal("other-order", "what is kept of each row lies along memory, and the rows across it")
 
@@ -390,7 +390,7 @@ def _check_rows(group: Group, uses: Uses) -> Refusal | None:
     small = inner * rows <= limits.serial_points
     if small and limits.split_alone:
         return None
-    lanes, width = _lanes(group, uses), 1
+    lanes, width = heavy_lanes(accesses(group, uses)), 1
     programs = shares(nest, lanes) if limits.split_alone else rows
     if limits.columns > 1:
         if not lanes.isdisjoint(nest.rows):
@@ -408,8 +408,8 @@ def _check_rows(group: Group, uses: Uses) -> Refusal | None:
     return Refusal("few-rows", f"only {rows} rows of {inner:,}: one kernel would leave cores idle")
 
 
-def _lanes(group: Group, uses: Uses) -> set[Axis]:
-    """The axes of the nest along which neighbours lie in memory, for what is read and stored there."""
+def accesses(group: Group, uses: Uses) -> list[Access]:
+    """What a group's loops read from memory and store there, in the axes of the nest."""
     makers = {out.name for loop in group.loops for out in loop.outputs}
     axes, found = group.nest.axes, []
     for loop, binding in _bound(group):
@@ -424,7 +424,7 @@ def _lanes(group: Group, uses: Uses) -> set[Axis]:
             offset = buffer.offset(place)
             size = _points(axis for axis in axes if axis in offset.axes()) * buffer.dtype.itemsize
             found.append(Access(name, size, strides_of(offset, axes)))
-    return heavy_lanes(found)
+    return found
 
 
 def _whole_or_nothing(nest: Nest, reduced: frozenset[Axis]) -> bool:

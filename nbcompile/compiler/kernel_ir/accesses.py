@@ -7,7 +7,7 @@ from functools import partial
 
 from nbcompile.compiler.kernel_ir.values import Gathered, KernelValues, walk_values
 from nbcompile.compiler.loop_ir.index import Atom, Axis, IndexExpr, Size
-from nbcompile.compiler.loop_ir.lanes import SHORT_LANE, Access, heavy, heavy_lanes, strides_of
+from nbcompile.compiler.loop_ir.lanes import SHORT_LANE, Access, heavy, heavy_lanes, order_of, strides_of
 from nbcompile.compiler.loop_ir.nodes import Buffer, hint_product
 
 FIRST_POINTS = 64
@@ -49,19 +49,8 @@ def reached(place: IndexExpr) -> set[Axis]:
 
 
 def memory_order(values: KernelValues, buffers: dict[str, Buffer]) -> tuple[Axis, ...]:
-    """The axes of the nest from the largest stride to the smallest, as the heaviest accesses see them."""
-    axes = list(values.nest.axes)
-    layouts: dict[frozenset[tuple[Axis, int]], int] = {}
-    for access in accesses(values, buffers):
-        layout = frozenset(access.strides.items())
-        layouts[layout] = layouts.get(layout, 0) + access.bytes
-    if not layouts:
-        return tuple(axes)
-    strides = dict(max(layouts.items(), key=lambda item: (len(item[0]), item[1]))[0])
-    if len(strides) < len(axes):
-        return tuple(axes)  # no access sees every axis: the order of the program
-    place = {axis: n for n, axis in enumerate(axes)}
-    return tuple(sorted(axes, key=lambda axis: (-abs(strides[axis]), place[axis])))
+    """The axes of the nest in the order in which the heaviest accesses have them in memory."""
+    return order_of(accesses(values, buffers), values.nest.axes)
 
 
 def side_by_side(

@@ -173,7 +173,11 @@ class Resolver:
             met = self._one_place(condition, axis)
             if met is None or axis in chosen.axes or rest.kind != "const" or float(rest.literal) != 0:
                 return None
-            return self._op("where", (met, chosen, rest), value.dtype)
+            one = self._op("where", (met, chosen, rest), value.dtype)
+            if not value.dtype.is_floating_point:
+                return one
+            zero = self._new("const", value.dtype, literal=0.0)
+            return self._op("add", (one, zero), value.dtype)  # from 0 on: no -0
         if value.op == "mul":
             for first, second in (value.args, value.args[::-1]):
                 picked = None if axis in second.axes else self._one_hot(first, axis)

@@ -77,3 +77,17 @@ def heavy(found: Sequence[Access]) -> list[Access]:
 def heavy_lanes(found: Sequence[Access]) -> set[Axis]:
     """The axes along which neighbours lie in memory, for accesses that count."""
     return {lane for access in heavy(found) for lane in access.lanes}
+
+
+def order_of(found: Sequence[Access], axes: Sequence[Axis]) -> tuple[Axis, ...]:
+    """The axes of a nest from the largest stride to the smallest, as the heaviest accesses see them; as they
+    are if none sees every axis."""
+    layouts: dict[frozenset[tuple[Axis, int]], int] = {}
+    for access in found:
+        layout = frozenset(access.strides.items())
+        layouts[layout] = layouts.get(layout, 0) + access.bytes
+    strides = dict(max(layouts.items(), key=lambda item: (len(item[0]), item[1]))[0]) if layouts else {}
+    if len(strides) < len(axes):
+        return tuple(axes)
+    place = {axis: n for n, axis in enumerate(axes)}
+    return tuple(sorted(axes, key=lambda axis: (-abs(strides[axis]), place[axis])))

@@ -15,6 +15,8 @@ from nbcompile.compiler.loop_ir.fused import Group
 from nbcompile.compiler.loop_ir.index import Axis, index
 from nbcompile.compiler.loop_ir.nodes import Buffer
 from tests.compiler.codegen.c.by_hand import buffer, buffers, group, loop, read
+from tests.compiler.schedule.cut import empty, work_of
+from tests.compiler.schedule.test_choose import ints
 
 ROW, COL = Axis("i", index(6)), Axis("j", index(40))
 X = buffer("x", 6, 40)
@@ -122,3 +124,26 @@ def test_a_sum_of_one_number_is_no_minus_zero() -> None:
         nbcompile.compile(function, options={"cache": False})(x), function(x), strict=True
     ):
         assert torch.equal(got, expected) and torch.equal(got.signbit(), expected.signbit())
+
+
+def chosen(x, at, kept, g):
+    """One number of a row, where it is kept."""
+    hot = torch.zeros_like(x, dtype=torch.bool).scatter(1, at, True)
+    return torch.where(hot & kept, g, 0.0).sum(1) + x[:, 0] * 0
+
+
+@pytest.mark.parametrize("g", [0.25, -0.0, float("nan"), float("-inf")])
+def test_the_sum_of_what_is_chosen_once_a_row_is_that_number(g: float) -> None:
+    x, at = torch.randn(12, 40), torch.randint(40, (12, 1))
+    kept, g = torch.arange(12)[:, None] % 3 > 0, torch.tensor(g)
+    expected = chosen(x, at, kept, g)
+    got = nbcompile.compile(chosen)(x, at, kept, g)
+    torch.testing.assert_close(got, expected, rtol=0, atol=0, equal_nan=True)
+    assert torch.equal(got.signbit() & ~got.isnan(), expected.signbit() & ~expected.isnan())
+
+
+def test_it_is_not_added_up() -> None:
+    work = work_of(chosen, empty(64, 4000), ints(64, 1), empty(64, 1, dtype=torch.bool), empty())
+    assert not work.values.reductions
+    each = work_of(chosen, empty(64, 4000), ints(64, 1), empty(64, 4000, dtype=torch.bool), empty())
+    assert each.values.reductions
