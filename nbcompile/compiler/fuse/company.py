@@ -67,10 +67,12 @@ def tables_of(group: Group, uses: Uses, wanted: Collection[tuple[str, str]] = ()
     if len(group.loops) == 1 or any(loop.kind != "pointwise" for loop in group.loops):
         return []
     tables = _tables(group)
-    rest = [loop for loop in group.loops if loop not in tables]
-    if not tables or any((one.name, two.name) in wanted for one in tables for two in rest):
+    ids = {loop.id for loop in tables}
+    rest = {loop.name for loop in group.loops if loop.id not in ids}
+    if any(one.name == first and second in rest for one in tables for first, second in wanted):
         return []
-    return tables if not _shared_by_rows(group, tables, uses) and _pays(group, tables, uses) else []
+    apart = bool(tables) and _pays(group, tables, uses) and not _shared_by_rows(group, tables, uses)
+    return tables if apart else []
 
 
 def _tables(group: Group) -> list[Loop]:

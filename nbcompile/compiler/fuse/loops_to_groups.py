@@ -302,6 +302,8 @@ class _Fuser:
         return None
 
     def _kept_apart(self, one: Group, two: Group) -> Refusal | None:
+        if not self.apart:
+            return None
         first, second = (
             next((self.apart[loop.id] for loop in group.loops if loop.id in self.apart), "")
             for group in (one, two)

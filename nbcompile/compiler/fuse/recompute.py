@@ -24,14 +24,14 @@ NEARLY_ONCE = 1.1
 def repeats(group: Group, maker: Loop, makers: Mapping[str, Loop], limits: Limits) -> float:
     """How often a placed pointwise loop computes each element, again for each step of the axes of the nest
     that are outside of its own, where that costs more than to keep it in memory; else 0."""
-    if maker.kind != "pointwise" or not is_expensive(maker, makers):
+    if maker.kind != "pointwise":
         return 0.0
     own = {axis for place in group.bindings[maker.id].values() for axis in place.axes()}
     order = (*group.nest.rows, *group.nest.inner_axes)
     depth = max((n + 1 for n, axis in enumerate(order) if axis in own), default=0)
     points = max(hint_product(axis.extent for axis in own), 1)
     computed = hint_product(axis.extent for axis in order[:depth])
-    if computed <= NEARLY_ONCE * points:
+    if computed <= NEARLY_ONCE * points or not is_expensive(maker, makers):
         return 0.0
     launch = limits.launch_bytes * limits.operations_a_byte  # of a GPU: what is less is not worth a kernel
     again = (computed - points) * operations(maker, makers, GPU_WORK) if launch else math.inf
