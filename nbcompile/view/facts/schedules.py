@@ -20,6 +20,7 @@ MEANINGS = {
     "looped rows shared by N programs": "each walks a part of the row; they meet to combine results",
     "split rows": "each program reduces a part of a row, and a second function combines the parts",
     "lanes apart": "neighbours in memory are kept apart until the parts are combined",
+    "pieces of rows": "each program has its piece of the rows, point by point",
     "partial sums over rows": "each program adds up its own rows, a second function adds those up",
     "scan": "running results along a row",
     # scatters
