@@ -76,6 +76,9 @@ def alternatives(work: Work, plan: Schedule) -> dict[str, Schedule]:
 def named(plan: Schedule) -> str:
     rows = "held" if isinstance(plan, Held | SharedRows) else "walked"
     words = [rows if isinstance(plan, RowSchedule) else type(plan).__name__.removeprefix("By").lower()]
+    if isinstance(plan, Square | Bands):
+        sides = (plan.outer if isinstance(plan, Bands) else (), plan.y, plan.x)
+        words.append("x".join("".join(axis.name for axis in side) for side in sides if side))
     if plan.configs:
         words += [f"{name}={value}" for name, value in plan.configs[0].constants.items()]
     if isinstance(plan, RowSchedule):
@@ -115,9 +118,17 @@ def _bands(plan: Bands) -> Iterator[Schedule]:
 
 
 def _squares(plan: Square) -> Iterator[Schedule]:
-    for y, x, warps in product((16, 32, 64, 128), (16, 32, 64, 128), (2, 4, 8)):
-        if 8 <= _held_by_thread(y * x, warps) <= 64:
-            yield replace(plan, configs=_config(warps, YBLOCK=y, XBLOCK=x))
+    """Other squares: turned, with the outer axes beside the lane or by themselves, and in another order."""
+    outer, other = plan.y[:-1], plan.y[-1:]
+    kinds: list[Square | Bands] = [plan, replace(plan, y=plan.x, x=plan.y)]
+    kinds += [Bands(y=plan.y, x=plan.x, configs=()), Bands(y=plan.x, x=plan.y, configs=())]
+    if outer and len(plan.x) == 1:
+        kinds.append(replace(plan, y=other, x=(*outer, *plan.x)))
+        kinds.append(Bands(y=other, x=plan.x, outer=outer, configs=()))
+        kinds.append(Bands(y=plan.x, x=other, outer=outer, configs=()))
+    shapes = ((64, 64, 8), (32, 64, 4), (64, 32, 2), (64, 32, 8), (32, 32, 4), (64, 64, 4), (32, 32, 1))
+    for kind, (y, x, warps) in product(kinds, shapes):
+        yield replace(kind, configs=_config(warps, YBLOCK=y, XBLOCK=x))
 
 
 def _rows(work: Work, plan: RowSchedule, shape: RowShape) -> Iterator[Schedule]:
