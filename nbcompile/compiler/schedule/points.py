@@ -21,6 +21,7 @@ from nbcompile.targets import Target
 
 # Where these numbers come from is said in row_shapes.py.
 POINTS_BLOCK = 1024
+SQUARE = 32  # points of a square's shorter side
 MANY_COLUMNS = 2  # loads that are the same for all rows, from which on programs have many rows
 STENCIL = 9  # loads of a point, from which on programs are small ones
 LONG_LINE = 4096  # from so long on (and odd), a row at a time spares each point a division by its length
@@ -28,8 +29,10 @@ ODD_LINE_BLOCK = 1024  # points of a program there (measured on an H200: 403 us,
 MANY_POINTS = 8 << 20  # from so many on, a row at a time
 MANY_AXES = 3  # of a permuted copy that is cut into bands for the divisions that tell them
 SYMBOLIC_BLOCK = 256  # points of a row whose length is a symbol that a band has at once
+NARROWEST = 64  # points of a row that a band has at once, where a wider one would leave lanes idle
 LONGEST_BAND = 1024  # points of several axes that a band has as its row
 MANY_PARTS = 4  # of what is joined, but for the last, from which on those are passed over that have no point
+TURNS_BLOCK = 256  # points of a program whose neighbours take turns
 MOST_BLOCKS = 65_535  # of a grid's second dimension
 
 
@@ -55,10 +58,12 @@ class Points(Schedule):
 
 @dataclass(frozen=True, kw_only=True)
 class Square(Schedule):
-    """A program has a square of ``y`` by ``x``, where two tensors lie in different orders of memory."""
+    """A program has a square of ``y`` by ``x``, where two tensors lie in different orders of memory, at one
+    point of the axes ``outer``."""
 
     y: tuple[Axis, ...]
     x: tuple[Axis, ...]
+    outer: tuple[Axis, ...] = ()
 
     name = "pointwise, square tiles"
     meaning = "Memory is met in two orders (a transposed read), and a square piece suits both."
@@ -68,16 +73,22 @@ class Square(Schedule):
         square = _square(work.values, work.buffers)
         if square is None:
             return None
-        side, lane = square
+        outer, side, lane = square
         best = [(64, 64, 8), (32, 128, 8)]
         halves = all(work.buffers[item.buffer].dtype.itemsize <= 2 for item in work.values.stores)
         if halves and lane.extent.hint() > 64:
             best.reverse()
-        configs = tuple(
-            Config({"YBLOCK": y, "XBLOCK": x}, warps)
-            for y, x, warps in (*best, (32, 64, 4), (32, 32, 4), (128, 32, 8))
-        )
-        return cls(y=side, x=(lane,), configs=configs)
+        short = lane.extent.constant is not None and lane.extent.constant <= SQUARE
+        if short:  # no lanes beyond the axis
+            best.insert(0, (64, 32, 2))
+        if outer and not short and _count(side) >= SQUARE:
+            # told by a division, they would hide from Triton which of a tile's points are neighbours
+            best.insert(0, (32, 64, 4))
+        else:
+            outer, side = (), (*outer, *side)
+        shapes = dict.fromkeys((*best, (32, 64, 4), (32, 32, 4), (128, 32, 8)))
+        configs = tuple(Config({"YBLOCK": y, "XBLOCK": x}, warps) for y, x, warps in shapes)
+        return cls(y=side, x=(lane,), outer=outer, configs=configs)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -280,7 +291,7 @@ class Bands(Schedule):
                 return deep
         if _loads(stores) >= STENCIL:
             block = min(block, 256)
-        width = min(sizes[0], block)
+        width = min(_even(length, sizes), block)
         blocks = dict.fromkeys((block, max(block // 2, width), block * 2))
         configs = tuple(
             Config({"YBLOCK": size // width, "XBLOCK": width}, max(1, min(8, size // 256))) for size in blocks
@@ -294,7 +305,7 @@ class Bands(Schedule):
         innermost axes as a program can have are its row. A division by a size takes more than the rest of a
         point's work."""
         axes, stores = work.values.nest.axes, work.values.stores
-        found = walk_values(item.value for item in stores)
+        found = [*walk_values(item.value for item in stores)]
         if any(value.kind == "guard" and _by_turns(value, axes[-1]) for value in found):
             return None
         for first in range(1, len(axes)):
@@ -306,6 +317,8 @@ class Bands(Schedule):
                 continue
             points = 4 if _passes_over(work) else 8  # of a thread
             block = max(_points_block(_count(axes), work.target) * points // 8, sizes[0])
+            if any(value.kind == "guard" and _alternates(value, axes[-1]) for value in found):
+                block = max(min(block, TURNS_BLOCK), sizes[0])
             configs = [
                 Config(
                     {"YBLOCK": size // sizes[0], "XBLOCK": sizes[0]}, max(1, min(8, size // (32 * points)))
@@ -331,6 +344,12 @@ class Bands(Schedule):
         return cls(y=axes[-2:-1], x=axes[-1:], outer=axes[:-2], configs=distinct(configs))
 
 
+def _even(length: int, sizes: Sequence[int]) -> int:
+    """The largest wide one of these blocks with next to no lanes beyond the row; else the largest."""
+    wide = (size for size in sizes if size >= NARROWEST and -(-length // size) * size * 16 <= length * 17)
+    return next(wide, sizes[0])
+
+
 def _draws_by_four(work: Work, length: int | None) -> bool:
     """Whether random numbers are drawn for four points of a run at once, and not in rows of this length."""
     if length is not None and length % 4 == 0:
@@ -345,6 +364,12 @@ def _by_turns(guard: Value, last: Axis) -> bool:
     interleaved."""
     atoms = {atom for bound in guard.bounds for item in bound for atom in item.atoms()}
     return any(isinstance(atom, Mod) and last in atom.numerator.atoms() for atom in atoms)
+
+
+def _alternates(guard: Value, last: Axis) -> bool:
+    """Whether a guard chooses among the few points of the last axis: neighbours take turns."""
+    few = last.extent.constant is not None and last.extent.constant <= 4
+    return few and any(last in item.axes() for bound in guard.bounds for item in bound)
 
 
 def _loads(stores: Sequence[Store]) -> int:
@@ -413,8 +438,11 @@ def _fixed(value: Value, last: Axis) -> bool:
     return value.kind in ("load", "op") and bool(value.axes) and last not in value.axes
 
 
-def _square(values: KernelValues, buffers: dict[str, Buffer]) -> tuple[tuple[Axis, ...], Axis] | None:
-    """(the axes of one side, the axis of the other) if two heavy accesses lie along different axes."""
+def _square(
+    values: KernelValues, buffers: dict[str, Buffer]
+) -> tuple[tuple[Axis, ...], tuple[Axis, ...], Axis] | None:
+    """(outer axes, the axes of one side, the axis of the other) if two heavy accesses lie along different
+    axes."""
     found = [access for access in accesses(values, buffers) if access.strides]
     axes = values.nest.axes
     first = next((access for access in found if access.lane is not None), None)
@@ -437,7 +465,7 @@ def _square(values: KernelValues, buffers: dict[str, Buffer]) -> tuple[tuple[Axi
             continue
         # of short ones, as many as lie together in memory
         run = runs[other] if other.extent.hint() < SHORT_LANE else (other,)
-        return (*(axis for axis in axes if axis != lane and axis not in run), *run), lane
+        return tuple(axis for axis in axes if axis != lane and axis not in run), run, lane
     return None
 
 

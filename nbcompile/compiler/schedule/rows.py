@@ -137,7 +137,7 @@ def is_one_row(configs: Sequence[Config]) -> bool:
 def held_columns(values: KernelValues, shape: RowShape) -> tuple[Config, ...]:
     """Blocks of neighbouring rows that lie across memory, or in pieces too short to be read by many threads,
     held whole."""
-    each = max(16, min(COLUMNS * 2, 2048 // shape.whole))
+    each = max(16 if shape.whole <= 512 else 8, min(COLUMNS * 2, 2048 // shape.whole))
     if shape.mixed and shape.row_bytes >= 4 and stores_rows(values):  # two tensors held, one of them turned
         each = max(8, min(each, 8192 // shape.whole))
     points, most = 64, 4  # few warps: less to combine
@@ -171,17 +171,22 @@ def held(values: KernelValues, shape: RowShape, target: Target) -> tuple[Config,
 
 def _points(values: KernelValues, shape: RowShape) -> int:
     """Points of a thread, where nothing speaks for more or fewer."""
-    return 32 if draws(values) or shape.whole == WIDE_ROW else 16
+    pieces = len(shape.r) > 1 and shape.whole >= ONE_STEP  # of memory, told apart by divisions
+    return 32 if draws(values) or pieces or shape.whole == WIDE_ROW else 16
 
 
 def _of_many(values: KernelValues, shape: RowShape, target: Target) -> tuple[int, int]:
     """(rows of a block, points of a thread), where there are rows enough for every multiprocessor."""
     whole, wide, stores = shape.whole, shape.row_bytes >= 4, stores_rows(values)
+    if shape.known and gathers(values) and whole >= 1024:  # the more programs, the more rows are under way
+        return 1, 16 if draws(values) else 32
     if wide and not gathers(values) and (whole <= 512 or (whole == 1024 and not stores)):
         return max(1, 512 // whole), 32  # a warp: nothing is combined across warps
     if shape.known and not draws(values):
         if shape.length % VECTOR and whole in (32, 64):  # read a point at a time
-            return (32, 8) if whole == 32 else (8 if stores else 16, 32)
+            return (32, 8) if whole == 32 else (8, 32) if stores else (32, 64)
+        if shape.length % VECTOR and whole == 256 and not (stores or wide):
+            return 8, 64
         if whole == 128 and not gathers(values):
             return 32, 16  # more threads than a vector has points: see _of_one_warp
         if stores and not gathers(values) and _of_one_warp(values, shape):

@@ -73,8 +73,9 @@ class SharedWalks(SharedRows):
         groups = -(-shape.rows // max(-(-shape.rows * row // max(room, 1)), 1))
         blocks = -(-shape.length // TOGETHER)
         parts = min(target.multiprocessors * 4 // groups, blocks // 2)
-        if parts < 2 or row > room:
-            return None
+        few = groups * parts < 3 * target.multiprocessors and groups < shape.rows
+        if parts < 2 or row > room or (few and 8 * shape.rows >= 5 * target.multiprocessors):
+            return None  # in turns and by few programs, where one a row nearly fills the chip
         parts = -(-blocks // -(-blocks // parts))  # none without a block
         configs = tuple(
             Config({"RBLOCK": TOGETHER, "STAGES": stages, "GROUPS": groups}, warps)

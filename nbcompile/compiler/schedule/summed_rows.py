@@ -114,7 +114,7 @@ def _owned(values: KernelValues, shape: RowShape, target: Target) -> tuple[int, 
     """Programs that own rows, and how many they hold at once."""
     rows, whole = shape.rows, shape.whole
     # as few programs as keep memory busy: each leaves a part of every sum
-    each = max(16, min(COLUMNS, 8192 // whole))
+    each = max(16 if whole <= 512 else 8, min(COLUMNS, 8192 // whole))
     # Where some lie from row to row, the rows side by side read these well, if the registers hold them.
     along = shape.along or (shape.mostly and whole > SHORT_SUM)
     light = along and shape.row_bytes <= 8

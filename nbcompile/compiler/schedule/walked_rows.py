@@ -224,10 +224,14 @@ def _walk_across(values: KernelValues, shape: RowShape, target: Target) -> Block
         each = _columns(rows) or each  # a lane beyond the last column works as hard as any
     # few warps, each with much to do: what they add up need not be combined until the end
     tile, warps, under_way, programs = WALK_BLOCK // 2, 2, STAGES, 2
-    if shape.mixed and shape.row_bytes <= 8:
+    if shape.mixed and shape.row_bytes <= 8 and splittable(values):
+        under_way = 1  # what is turned is read piece by piece: nothing to fetch ahead
+    elif shape.mixed and shape.row_bytes <= 8:
         each, under_way, programs = min(each, COLUMNS // 2), STAGES + 1, 4
     elif shape.mixed:
         tile, warps = WALK_BLOCK, 8
+    elif splittable(values) and _chooses(values):
+        under_way = 1  # what is read on one side of a guard alone comes piece by piece too
     elif stores_rows(values) and instructions(values) * 2 >= BUSY:
         warps = 4
     if much:
@@ -265,6 +269,11 @@ def _in_one_step(shape: RowShape, wanted: int) -> BlockWalk:
 def _slabs(length: int, block: int, wanted: int, programs: int) -> int:
     """Programs that share a row: enough to fill the chip, each with some blocks to walk."""
     return max(1, min(wanted // max(programs, 1), -(-length // block) // 2, MOST_SLABS))
+
+
+def _chooses(values: KernelValues) -> bool:
+    """Whether some of what is added up is read at some of the points alone."""
+    return any(value.kind == "guard" for value in walk_values(values.roots))
 
 
 def _reads(values: KernelValues) -> int:

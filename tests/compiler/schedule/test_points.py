@@ -65,13 +65,17 @@ def test_short_axes_that_lie_together_are_the_side_of_a_square() -> None:
     windows = lambda x: x.view(16, 256, 2, 7, 2, 7).permute(0, 2, 4, 3, 5, 1).contiguous() + 1
     schedule = cut(windows, empty(16, 256, 14, 14))
     assert isinstance(schedule, Square)
-    assert (axes(schedule.y), axes(schedule.x)) == ([16, 2, 7, 2, 7], [256])
+    assert (axes(schedule.outer), axes(schedule.y), axes(schedule.x)) == ([16], [2, 7, 2, 7], [256])
 
 
 def test_a_side_of_few_lanes_has_no_more_of_them() -> None:
     schedule = cut(lambda x: x.transpose(1, 2).contiguous() + 1, empty(64, 49, 512, dtype=BF16))
     assert isinstance(schedule, Square) and axes(schedule.x) == [49]
-    assert blocks(schedule)[0] == (64, 64, 8)
+    assert (axes(schedule.outer), axes(schedule.y)) == ([64], [512])
+    assert blocks(schedule)[0] == (32, 64, 4)
+    few = cut(lambda x: x.transpose(1, 2).contiguous() + 1, empty(64, 32, 512, dtype=BF16))
+    assert isinstance(few, Square) and (axes(few.outer), axes(few.y), axes(few.x)) == ([], [64, 512], [32])
+    assert blocks(few)[0] == (64, 32, 2)
 
 
 def test_neighbours_that_take_turns_are_points() -> None:
@@ -89,7 +93,25 @@ def test_neighbours_that_take_turns_are_points() -> None:
 def test_of_what_is_joined_one_part_is_loaded_at_a_time() -> None:
     parts = [empty(32, 32, 56, 56) for _ in range(4)]
     schedule = cut(lambda scale, *x: F.relu(torch.cat(x, 1) * scale), empty(1, 128, 1, 1), *parts)
-    assert isinstance(schedule, Bands) and blocks(schedule)[0] == (2, 512, 4)
+    assert isinstance(schedule, Bands) and blocks(schedule)[0] == (4, 256, 4)
+
+
+def test_a_band_leaves_next_to_no_lanes_idle_if_a_narrower_one_does_not() -> None:
+    scaled = lambda x, w: x * w.exp()[:, None]
+    assert blocks(cut(scaled, empty(8192, 784), empty(8192)))[0] == (16, 64, 4)  # 128 leave one in eight
+    assert blocks(cut(scaled, empty(8192, 512), empty(8192)))[0] == (2, 512, 4)
+
+
+def test_neighbours_that_take_turns_within_a_band_are_few() -> None:
+    """Rotary embeddings of interleaved pairs: the halves of a pair are an axis of two."""
+
+    def turned(x, sin):
+        x = x.view(8, 768, 32, 128)[..., :64]
+        pairs = torch.cat([-x[..., 1::2].unsqueeze(-1), x[..., ::2].unsqueeze(-1)], -1).view(8, 768, 32, 64)
+        return pairs * sin[None, :, None, :, None].expand(1, 768, 1, 32, 2).reshape(1, 768, 1, 64)
+
+    schedule = cut(turned, empty(8, 768, 4096, dtype=BF16), empty(768, 32, dtype=BF16))
+    assert isinstance(schedule, Bands) and blocks(schedule)[0] == (4, 64, 1)
 
 
 def heads(x: torch.Tensor) -> torch.Tensor:

@@ -10,7 +10,7 @@
 #     mul_2[i, j, k, l] = mul_1[i, j, k, l] * weight[j]
 #     add_1[i, j, k, l] = mul_2[i, j, k, l] + bias[j]
 #   → relu[i, j, k, l] = maximum(add_1[i, j, k, l], 0)
-# k0_add_sqrt_reciprocal_relu[cdiv(16384, YBLOCK) * cdiv(3136, XBLOCK)](YBLOCK=2, XBLOCK=512), 4 warps
+# k0_add_sqrt_reciprocal_relu[cdiv(16384, YBLOCK) * cdiv(3136, XBLOCK)](YBLOCK=4, XBLOCK=256), 4 warps
 # made by nbcompile
 import triton
 import triton.language as tl

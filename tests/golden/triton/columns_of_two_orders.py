@@ -8,10 +8,10 @@
 #   → clone[i, j, k, l] = mul_1[i, l, j, k]
 # kernel copy_2 (pointwise) over 64 × 768 × 7 × 7 points:
 #   → add[i0, i1, i2, i3] = add_turned[i0, i1, i2, i3]
-# k0_copy[cdiv(3136, YBLOCK), cdiv(768, XBLOCK)](YBLOCK=32, XBLOCK=128), 8 warps
+# k0_copy[64 * cdiv(49, YBLOCK) * cdiv(768, XBLOCK)](YBLOCK=32, XBLOCK=64), 4 warps
 # k1_add_mul_sum[cdiv(768, XBLOCK), 44](XBLOCK=64, RBLOCK=32, STAGES=3), 2 warps
 # k1_add_mul_sum_finish[cdiv(768, XBLOCK)](XBLOCK=32, SBLOCK=64), 8 warps
-# k2_copy_2[cdiv(49152, YBLOCK), cdiv(49, XBLOCK)](YBLOCK=64, XBLOCK=64), 8 warps
+# k2_copy_2[64 * cdiv(768, YBLOCK) * cdiv(49, XBLOCK)](YBLOCK=32, XBLOCK=64), 4 warps
 # made by nbcompile
 import triton
 import triton.language as tl
@@ -22,14 +22,13 @@ from triton.language.extra.cuda import gdc_wait  # until the kernels before have
 @triton.jit
 def k0_copy(first_ptr, first_turned_ptr, YBLOCK: tl.constexpr, XBLOCK: tl.constexpr):
     gdc_wait()
-    other = tl.program_id(0) * YBLOCK + tl.arange(0, YBLOCK)[:, None]
-    other_in = other < 3136
-    i = other // 49
-    j = other % 49
-    start = tl.program_id(1) * XBLOCK
+    i = tl.program_id(0) // tl.cdiv(768, XBLOCK) // tl.cdiv(49, YBLOCK)
+    j = tl.program_id(0) // tl.cdiv(768, XBLOCK) % tl.cdiv(49, YBLOCK) * YBLOCK + tl.arange(0, YBLOCK)[:, None]
+    j_in = j < 49
+    start = tl.program_id(0) % tl.cdiv(768, XBLOCK) * XBLOCK
     k = start + tl.arange(0, XBLOCK)[None, :]
-    first_turned = tl.load(first_ptr + i*37632 + k*49 + j, mask=other_in).to(tl.float32)
-    tl.store(first_turned_ptr + other*768 + k, first_turned, mask=other_in)
+    first_turned = tl.load(first_ptr + i*37632 + k*49 + j, mask=j_in).to(tl.float32)
+    tl.store(first_turned_ptr + i*37632 + k + j*768, first_turned, mask=j_in)
 
 
 # add, mul, sum, clone
@@ -71,11 +70,10 @@ def k1_add_mul_sum_finish(sum_1_parts_ptr, sum_1_ptr, XBLOCK: tl.constexpr, SBLO
 @triton.jit
 def k2_copy_2(add_turned_ptr, add_ptr, YBLOCK: tl.constexpr, XBLOCK: tl.constexpr):
     gdc_wait()
-    other = tl.program_id(0) * YBLOCK + tl.arange(0, YBLOCK)[:, None]
-    i = other // 768
-    j = other % 768
-    start = tl.program_id(1) * XBLOCK
+    i = tl.program_id(0) // tl.cdiv(49, XBLOCK) // tl.cdiv(768, YBLOCK)
+    j = tl.program_id(0) // tl.cdiv(49, XBLOCK) % tl.cdiv(768, YBLOCK) * YBLOCK + tl.arange(0, YBLOCK)[:, None]
+    start = tl.program_id(0) % tl.cdiv(49, XBLOCK) * XBLOCK
     k = start + tl.arange(0, XBLOCK)[None, :]
     k_in = k < 49
     add = tl.load(add_turned_ptr + i*37632 + j + k*768, mask=k_in).to(tl.float32)
-    tl.store(add_ptr + other*49 + k, add, mask=k_in)
+    tl.store(add_ptr + i*37632 + j*49 + k, add, mask=k_in)

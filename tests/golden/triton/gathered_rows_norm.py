@@ -9,7 +9,7 @@
 #     mul[i, j] = _to_copy[i, j] * rsqrt[i, 0]
 #     _to_copy_1[i, j] = bfloat16(mul[i, j])
 #   → mul_1[i, j] = float32(_to_copy_1[i, j]) * float32(weight[j])
-# k0_index_pow_mean_mul[cdiv(16384, XBLOCK)](XBLOCK=2, RBLOCK=1024), 4 warps
+# k0_index_pow_mean_mul[16384](RBLOCK=1024), 1 warps
 # made by nbcompile
 import triton
 import triton.language as tl
@@ -18,14 +18,14 @@ from triton.language.extra.cuda import gdc_wait  # until the kernels before have
 
 # index, _to_copy, pow, mean, add, rsqrt, mul
 @triton.jit
-def k0_index_pow_mean_mul(rows_ptr, table_ptr, weight_ptr, mul_1_ptr, XBLOCK: tl.constexpr, RBLOCK: tl.constexpr):
+def k0_index_pow_mean_mul(rows_ptr, table_ptr, weight_ptr, mul_1_ptr, RBLOCK: tl.constexpr):
     gdc_wait()
-    i = tl.program_id(0) * XBLOCK + tl.arange(0, XBLOCK)[:, None]
-    j = tl.arange(0, RBLOCK)[None, :]
+    i = tl.program_id(0)
+    j = tl.arange(0, RBLOCK)
     rows = tl.load(rows_ptr + i)
     index = tl.load(table_ptr + (tl.where((rows < 0), (rows + 50257), rows))*1024 + j, mask=((tl.where((rows < 0), (rows + 50257), rows)) >= 0) & ((tl.where((rows < 0), (rows + 50257), rows)) < 50257)).to(tl.float32)
     pow_1 = index * index
-    sum_ = tl.sum(pow_1, axis=1)[:, None]
+    sum_ = tl.sum(pow_1, axis=0)
     mean = sum_ * 0.0009765625
     add = mean + 1e-06
     rsqrt = tl.rsqrt(add)

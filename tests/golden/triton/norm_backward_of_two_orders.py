@@ -6,7 +6,7 @@
 #   → grad_input[i, j, k, l] = (((float32(grad[i, j, k, l]) * weight[l]) - (((float32(x_turned[i, j, k, l]) - mean[i, j, k, 0]) * rstd[i, j, k, 0]) * (sum_gx[i, j, k] / 192))) - (sum_g[i, j, k] / 192)) * rstd[i, j, k, 0]
 #   → grad_weight[l] = sum float32(grad[i, j, k, l]) * ((float32(x_turned[i, j, k, l]) - mean[i, j, k, 0]) * rstd[i, j, k, 0])  over i<64, j<28, k<28
 #   → grad_bias[l] = sum float32(grad[i, j, k, l])  over i<64, j<28, k<28
-# k0_copy[cdiv(50176, YBLOCK), cdiv(192, XBLOCK)](YBLOCK=32, XBLOCK=128), 8 warps
+# k0_copy[64 * cdiv(784, YBLOCK) * cdiv(192, XBLOCK)](YBLOCK=32, XBLOCK=64), 4 warps
 # k1_native_layer_norm_backward[1056](XBLOCK=4, STAGES=3, RBLOCK=256), 1 warps
 # k1_native_layer_norm_backward_finish[cdiv(192, XBLOCK)](XBLOCK=4, SBLOCK=512), 4 warps
 # made by nbcompile
@@ -19,14 +19,14 @@ from triton.language.extra.cuda import gdc_wait  # until the kernels before have
 @triton.jit
 def k0_copy(x_ptr, x_turned_ptr, YBLOCK: tl.constexpr, XBLOCK: tl.constexpr):
     gdc_wait()
-    other = tl.program_id(0) * YBLOCK + tl.arange(0, YBLOCK)[:, None]
-    i = other // 784
-    j = other % 784
-    start = tl.program_id(1) * XBLOCK
+    i = tl.program_id(0) // tl.cdiv(192, XBLOCK) // tl.cdiv(784, YBLOCK)
+    j = tl.program_id(0) // tl.cdiv(192, XBLOCK) % tl.cdiv(784, YBLOCK) * YBLOCK + tl.arange(0, YBLOCK)[:, None]
+    j_in = j < 784
+    start = tl.program_id(0) % tl.cdiv(192, XBLOCK) * XBLOCK
     k = start + tl.arange(0, XBLOCK)[None, :]
     k_in = k < 192
-    x_turned = tl.load(x_ptr + i*150528 + j + k*784, mask=k_in).to(tl.float32)
-    tl.store(x_turned_ptr + other*192 + k, x_turned, mask=k_in)
+    x_turned = tl.load(x_ptr + i*150528 + j + k*784, mask=j_in & k_in).to(tl.float32)
+    tl.store(x_turned_ptr + i*150528 + j*192 + k, x_turned, mask=j_in & k_in)
 
 
 # native_layer_norm_backward

@@ -10,7 +10,7 @@
 #   → clone[i0, i1, i2] = clone_turned[i0, i1, i2]
 # k0_native_layer_norm_backward_add[528](XBLOCK=2, STAGES=3, RBLOCK=1024), 2 warps
 # k0_native_layer_norm_backward_add_finish[cdiv(768, XBLOCK)](XBLOCK=8, SBLOCK=256), 4 warps
-# k1_copy[cdiv(98304, YBLOCK), cdiv(196, XBLOCK)](YBLOCK=32, XBLOCK=128), 8 warps
+# k1_copy[128 * cdiv(768, YBLOCK) * cdiv(196, XBLOCK)](YBLOCK=32, XBLOCK=64), 4 warps
 # made by nbcompile
 import triton
 import triton.language as tl
@@ -66,11 +66,10 @@ def k0_native_layer_norm_backward_add_finish(grad_weight_parts_ptr, grad_bias_pa
 @triton.jit
 def k1_copy(clone_turned_ptr, clone_ptr, YBLOCK: tl.constexpr, XBLOCK: tl.constexpr):
     gdc_wait()
-    other = tl.program_id(0) * YBLOCK + tl.arange(0, YBLOCK)[:, None]
-    i = other // 768
-    j = other % 768
-    start = tl.program_id(1) * XBLOCK
+    i = tl.program_id(0) // tl.cdiv(196, XBLOCK) // tl.cdiv(768, YBLOCK)
+    j = tl.program_id(0) // tl.cdiv(196, XBLOCK) % tl.cdiv(768, YBLOCK) * YBLOCK + tl.arange(0, YBLOCK)[:, None]
+    start = tl.program_id(0) % tl.cdiv(196, XBLOCK) * XBLOCK
     k = start + tl.arange(0, XBLOCK)[None, :]
     k_in = k < 196
     clone = tl.load(clone_turned_ptr + i*150528 + j + k*768, mask=k_in).to(tl.float32)
-    tl.store(clone_ptr + other*196 + k, clone, mask=k_in)
+    tl.store(clone_ptr + i*150528 + j*196 + k, clone, mask=k_in)

@@ -47,32 +47,10 @@ def _tell_start(p: TilePrinter, start: str, configs: Sequence[Config]) -> None:
         p.starts["YBLOCK"] = start
 
 
-class SquareNest(PointsNest):
-    """A square of two axes."""
-
-    plan: Square
-
-    def head(self) -> tuple[TilePrinter, list[str], Sequence[Config]]:
-        plan, configs = self.plan, self.plan.configs
-        y = Dim(plan.y, self.variable(plan.y, "other"), "YBLOCK", 0)
-        x = Dim(plan.x, self.variable(plan.x, "point"), "XBLOCK", 1)
-        p = self.points_printer([y, x])
-        y.first, x.first = f"({self.program(p, 0)} == 0)", f"({self.program(p, 1)} == 0)"
-        self.declare(p, y, f"{self.program(p, 0)} * YBLOCK", configs)
-        _tell_start(p, f"({self.program(p, 0)} * YBLOCK)", configs)
-        p.out.add(f"start = {self.program(p, 1)} * XBLOCK")
-        self.declare(p, x, "start", configs)
-        return (
-            p,
-            [f"cdiv({self.size(p, y.extent)}, YBLOCK)", f"cdiv({self.size(p, x.extent)}, XBLOCK)"],
-            configs,
-        )
-
-
 class BandsNest(PointsNest):
     """Pieces of neighbouring rows."""
 
-    plan: Bands
+    plan: Bands | Square
 
     def head(self) -> tuple[TilePrinter, list[str], Sequence[Config]]:
         plan, configs = self.plan, self.plan.configs
@@ -95,6 +73,30 @@ class BandsNest(PointsNest):
         p.out.add(f"start = {self.program(p, 0)} % tl.{across} * XBLOCK")
         self.declare(p, x, "start", configs)
         return p, [grid], configs
+
+
+class SquareNest(BandsNest):
+    """A square of two axes."""
+
+    plan: Square
+
+    def head(self) -> tuple[TilePrinter, list[str], Sequence[Config]]:
+        plan, configs = self.plan, self.plan.configs
+        if plan.outer:
+            return super().head()
+        y = Dim(plan.y, self.variable(plan.y, "other"), "YBLOCK", 0)
+        x = Dim(plan.x, self.variable(plan.x, "point"), "XBLOCK", 1)
+        p = self.points_printer([y, x])
+        y.first, x.first = f"({self.program(p, 0)} == 0)", f"({self.program(p, 1)} == 0)"
+        self.declare(p, y, f"{self.program(p, 0)} * YBLOCK", configs)
+        _tell_start(p, f"({self.program(p, 0)} * YBLOCK)", configs)
+        p.out.add(f"start = {self.program(p, 1)} * XBLOCK")
+        self.declare(p, x, "start", configs)
+        return (
+            p,
+            [f"cdiv({self.size(p, y.extent)}, YBLOCK)", f"cdiv({self.size(p, x.extent)}, XBLOCK)"],
+            configs,
+        )
 
 
 class LinesNest(PointsNest):

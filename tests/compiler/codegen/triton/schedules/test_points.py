@@ -57,17 +57,30 @@ def test_a_size_that_is_known_later_is_asked_in_the_grid_and_in_the_mask() -> No
 
 
 def test_a_square_has_a_place_along_each_of_the_grids_axes() -> None:
-    made = kernel(TURNED, empty(3, 4096, 2000))
-    assert made.launches[0].grid == ("cdiv(6000, YBLOCK)", "cdiv(4096, XBLOCK)")
+    made = kernel(lambda x: x.t().contiguous() + 1, empty(4096, 2000))
+    assert made.launches[0].grid == ("cdiv(2000, YBLOCK)", "cdiv(4096, XBLOCK)")
     assert functions(made)[0] == [
-        "other = tl.program_id(0) * YBLOCK + tl.arange(0, YBLOCK)[:, None]",
-        "other_in = other < 6000",
-        "i = other // 2000",
-        "j = other % 2000",
+        "i = tl.program_id(0) * YBLOCK + tl.arange(0, YBLOCK)[:, None]",
+        "i_in = i < 2000",
         "start = tl.program_id(1) * XBLOCK",
-        "k = start + tl.arange(0, XBLOCK)[None, :]",  # no mask: all blocks divide 4096
-        "clone = tl.load(x_ptr + i*8192000 + j + k*2000, mask=other_in)",
-        "tl.store(add_ptr + other*4096 + k, clone + 1.0, mask=other_in)",
+        "j = start + tl.arange(0, XBLOCK)[None, :]",  # no mask: all blocks divide 4096
+        "clone = tl.load(x_ptr + i + j*2000, mask=i_in)",
+        "tl.store(add_ptr + i*4096 + j, clone + 1.0, mask=i_in)",
+    ]
+
+
+def test_squares_of_each_plane_are_by_themselves() -> None:
+    made = kernel(TURNED, empty(3, 4096, 2000))
+    assert made.launches[0].grid == ("3 * cdiv(2000, YBLOCK) * cdiv(4096, XBLOCK)",)
+    assert functions(made)[0] == [
+        "i = tl.program_id(0) // tl.cdiv(4096, XBLOCK) // tl.cdiv(2000, YBLOCK)",
+        "j = tl.program_id(0) // tl.cdiv(4096, XBLOCK) % tl.cdiv(2000, YBLOCK) * YBLOCK"
+        " + tl.arange(0, YBLOCK)[:, None]",
+        "j_in = j < 2000",
+        "start = tl.program_id(0) % tl.cdiv(4096, XBLOCK) * XBLOCK",
+        "k = start + tl.arange(0, XBLOCK)[None, :]",
+        "clone = tl.load(x_ptr + i*8192000 + j + k*2000, mask=j_in)",
+        "tl.store(add_ptr + i*8192000 + j*4096 + k, clone + 1.0, mask=j_in)",
     ]
 
 
