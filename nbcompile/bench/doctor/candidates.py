@@ -68,11 +68,11 @@ def suggestions(
     known = compilers(present, device, patient.train or patient.optimizer is not None)
     batches, no_batch = _batches(patient)
     found = [
+        *_optimizers(patient),  # as eager as ever without, and often half of a step
         *_threads(device, here),
         *_layouts(patient, device, record, tensors),
         *(switch for switch in known.switches if not _is_late(switch)),
         *_precisions(patient, device, here, {tensor.dtype for tensor in tensors}),
-        *_optimizers(patient),
         *_fusions(record),
         *_dynamic(present),
         *batches,

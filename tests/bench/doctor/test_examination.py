@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from nbcompile.bench.doctor import examination, examine
-from nbcompile.bench.doctor.candidates import compilers
+from nbcompile.bench.doctor.candidates import compilers, suggestions
 from nbcompile.bench.doctor.examination import Examination
 from nbcompile.bench.doctor.examine import _ranked
 from nbcompile.bench.doctor.patient import Patient, Surroundings
@@ -312,6 +312,17 @@ def test_why_a_compiler_is_not_tried_is_what_keeps_it_from_running() -> None:
     assert on_cpu["cudagraphs"] == "its code does not run on cpu"
     assert on_gpu["cudagraphs"].startswith("it replays eager's kernels")
     assert on_cpu["aot_eager"] == on_gpu["aot_eager"] == "it is there to look for errors with"
+
+
+def test_a_step_is_compiled_before_anything_else_is_tried() -> None:
+    """It often pays most, and a budget may end the list."""
+    net = torch.nn.Linear(4, 2)
+    step = Patient(net, (torch.ones(3, 4),), {}, True, torch.optim.SGD(net.parameters(), 0.1))
+    here, record = Surroundings.here(), Compilation("")
+    found = suggestions(step, CompileSettings(), here, record).switches
+    assert found[0].name == "compiled optimizer"
+    alone = suggestions(dataclasses.replace(step, optimizer=None), CompileSettings(), here, record)
+    assert not any(switch.axis == "optimizer" for switch in alone.switches)
 
 
 def test_eager_has_no_symbols_and_compiles_no_step() -> None:
