@@ -68,6 +68,25 @@ def test_of_odd_rows_that_are_only_reduced_each_lane_takes_one(length: int) -> N
     assert isinstance(cut(lambda x: x.sum(-1), empty(64, length, dtype=BF16)), HeldRows)  # few rows
 
 
+@pytest.mark.parametrize(("length", "each", "warps"), [(49, 32, 1), (169, 8, 1), (168, 8, 4)])
+def test_longer_odd_rows_that_are_only_reduced_are_a_warps(length: int, each: int, warps: int) -> None:
+    schedule = cut(lambda x: x.relu().sum(-1), empty(64_000, length, dtype=BF16))
+    assert isinstance(schedule, HeldRows) and schedule.configs[0] == Config({"XBLOCK": each}, warps)
+
+
+def test_rows_that_are_gathered_have_a_program_each() -> None:
+    words = lambda: torch.zeros(16_384, dtype=torch.int64)
+    table, weight = empty(50_000, 768, dtype=BF16), empty(768, dtype=BF16)
+    schedule = cut(lambda w, i, v: norm(w[i], v, v), table, words, weight)
+    assert isinstance(schedule, HeldRows) and schedule.one_row and schedule.configs[0].warps == 1
+
+
+def test_of_a_row_in_many_pieces_a_thread_has_more() -> None:
+    normed = lambda x: torch.nn.functional.batch_norm(x, None, None, training=True)
+    assert cut(normed, empty(128, 960, 7, 7, dtype=BF16)).configs[0] == Config({"XBLOCK": 1}, 8)
+    assert cut(SOFTMAX, empty(960, 6272, dtype=BF16)).configs[0].warps == 16
+
+
 def test_of_few_rows_a_program_has_one() -> None:
     schedule = cut(SOFTMAX, empty(8, 1000))
     assert schedule.one_row and is_one_row(schedule.configs)

@@ -28,3 +28,16 @@ def test_few_bytes_from_one_meeting_to_the_next_are_walked() -> None:
     schedule = cut(lambda x: F.layer_norm(x, (1 << 17,)), empty(64, 1 << 17, dtype=BF16))
     assert type(schedule) is SharedWalks and "STAGES" in schedule.configs[0].constants
     assert schedule.title == f"looped rows shared by {schedule.parts} programs"
+
+
+def test_rows_that_nearly_fill_the_chip_are_not_shared_by_few_programs_in_turns() -> None:
+    """A batch norm's gradient of many tensors, of which the cache keeps half the rows at once."""
+
+    def gradient(x, *grads):
+        grad = sum(grads)
+        return grad - x * (x * grad).mean((0, 2), keepdim=True) - grad.mean((0, 2), keepdim=True)
+
+    nearly = cut(gradient, *(empty(128, 116, 196, dtype=BF16) for _ in range(5)))
+    assert not isinstance(nearly, SharedRows)
+    fewer = cut(gradient, *(empty(128, 58, 392, dtype=BF16) for _ in range(5)))
+    assert type(fewer) is SharedWalks

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import torch
+
 from nbcompile.compiler.schedule.walked_rows import SplitLanes, SplitRows, SteppedColumns, WalkedRows
-from tests.compiler.schedule.cut import axes, cut, empty, small
+from tests.compiler.schedule.cut import BF16, axes, cut, empty, small
 
 
 def test_many_long_rows_are_walked_by_a_program_each() -> None:
@@ -39,3 +41,13 @@ def test_a_short_column_is_a_few_steps_of_a_lane() -> None:
 
 def test_what_the_row_needs_again_cannot_be_left_in_parts() -> None:
     assert not isinstance(cut(lambda x: x / x.sum(-1, keepdim=True), empty(4, 1 << 17)), SplitRows)
+
+
+def test_what_is_read_piece_by_piece_is_not_fetched_ahead() -> None:
+    """Sums of a turned tensor, and of what is read at some of the points alone."""
+    two = empty(8, 768, 149, dtype=BF16), empty(8, 149, 768, dtype=BF16)
+    turned = cut(lambda x, y: (x.transpose(1, 2) + y).sum((0, 1)), *two)
+    padded = cut(lambda x: torch.nn.functional.pad(x, (0, 0, 1, 0)).sum(0), empty(6000, 768))
+    plain = cut(lambda x: x.sum(0), empty(6000, 768))
+    assert all(isinstance(each, SplitRows) for each in (turned, padded, plain))
+    assert [each.configs[0].constants["STAGES"] for each in (turned, padded, plain)] == [1, 1, 3]
